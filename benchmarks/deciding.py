@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 from common import table
 
-from shoal.core.evolution import PopulationStats, Range
 from shoal.core.keys import draws
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range
 from shoal.distributed.rows import from_rows, to_rows
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Pbt

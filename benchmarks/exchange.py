@@ -29,7 +29,8 @@ def rank_main(population: int, size: int, generations: int) -> None:
     """One rank: seconds and bytes of each scheme, printed by rank 0."""
     from mpi4py import MPI
 
-    from shoal.core.evolution import PopulationStats, Range
+    from shoal.core.population import PopulationStats
+    from shoal.core.space import Range
     from shoal.distributed.mpi import Mpi
     from shoal.distributed.rows import from_rows, routes, to_rows
     from shoal.methods.explore import Perturb

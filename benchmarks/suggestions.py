@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy as np
 from common import last_json, table
 
-from shoal.core.evolution import PopulationStats, PureEvolver, Range
+from shoal.core.population import PopulationStats, PureEvolver
+from shoal.core.space import Range
 from shoal.experiment.registry import method
 from shoal.methods.ranges import at_bound, places
 

@@ -25,8 +25,8 @@ import yaml
 from support.runs import build_run
 
 from shoal import cli
-from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
+from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases

@@ -103,7 +103,8 @@ def test_evolvers_know_no_jax():
 import sys
 sys.modules |= dict.fromkeys(("jax", "flax", "optax", "scipy"))
 import numpy as np
-from shoal.core.evolution import PopulationStats, Range, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range, SearchSpace
 from shoal.experiment.registry import method
 from shoal.methods import METHODS
 given = {"schedule": {"rows": [{"a": 1}]}, "mf_pbt": {"periods": [1, 2]}}

@@ -7,7 +7,8 @@ TYPE_CHECKING = False  # that of typing, whose import the command need not wait 
 if TYPE_CHECKING:
     from shoal.commands.evaluate import evaluate
     from shoal.core.errors import BadInput
-    from shoal.core.evolution import HyperparameterSpec, PopulationStats, Range, Selection, end_factor
+    from shoal.core.population import PopulationStats, Selection
+    from shoal.core.space import HyperparameterSpec, Range, end_factor
     from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
     from shoal.core.types import Agent, Member
     from shoal.environments.device import DeviceEnvironment
@@ -52,7 +53,7 @@ __all__ = [
 _HOMES = {
     "Agent": "shoal.core.types",
     "BadInput": "shoal.core.errors",
-    "PopulationStats": "shoal.core.evolution",
+    "PopulationStats": "shoal.core.population",
     "Champion": "shoal.run.champion",
     "Continuous": "shoal.core.spec",
     "DeviceEnvironment": "shoal.environments.device",
@@ -61,16 +62,16 @@ _HOMES = {
     "Experiment": "shoal.experiment.experiment",
     "Fitness": "shoal.experiment.experiment",
     "Generation": "shoal.records.generation",
-    "HyperparameterSpec": "shoal.core.evolution",
+    "HyperparameterSpec": "shoal.core.space",
     "LoadedRun": "shoal.report.load_run",
     "Member": "shoal.core.types",
     "MultiDiscrete": "shoal.core.spec",
-    "Range": "shoal.core.evolution",
+    "Range": "shoal.core.space",
     "Callback": "shoal.records.callback",
     "Result": "shoal.run.loop",
-    "Selection": "shoal.core.evolution",
+    "Selection": "shoal.core.population",
     "Spec": "shoal.core.spec",
-    "end_factor": "shoal.core.evolution",
+    "end_factor": "shoal.core.space",
     "evaluate": "shoal.commands.evaluate",
     "load_champion": "shoal.run.champion",
     "load_run": "shoal.report.load_run",

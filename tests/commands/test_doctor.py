@@ -24,7 +24,8 @@ from shoal.agents.ppo import ppo
 from shoal.cli import main
 from shoal.commands.doctor import checks, dry_run, examine, search_space
 from shoal.commands.doctor.checks import Diagnostic
-from shoal.core.evolution import Range, Selection
+from shoal.core.population import Selection
+from shoal.core.space import Range
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
 from shoal.experiment.plan import make_plan

@@ -16,7 +16,7 @@ from support.runs import at_work, tiny
 from shoal.commands.evaluate import evaluate
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
+from shoal.core.population import ChampionSoFar
 from shoal.experiment import registry
 from shoal.experiment.files import dump
 from shoal.experiment.make import make_environment, make_learner

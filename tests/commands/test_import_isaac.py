@@ -11,7 +11,7 @@ from shoal import cli
 from shoal.commands.flags import IsaacFlags
 from shoal.commands.import_isaac import translate
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.core.yaml_text import parse
 from shoal.experiment.files import from_dict
 from shoal.methods.ranges import validate

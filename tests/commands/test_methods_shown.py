@@ -13,7 +13,7 @@ import pytest
 from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from shoal.core.evolution import PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.experiment.plan import planned
 from shoal.members.drawn import OfMean, mean_of
 from shoal.records.callback import Start

@@ -12,7 +12,7 @@ from support.messages import Said, shown
 from support.runs import settings, shoal
 
 from shoal.commands import shipped
-from shoal.core.evolution import declared
+from shoal.core.space import declared
 from shoal.rl.actor_critic import NetworkConfig
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"

@@ -23,7 +23,7 @@ from support.runs import SETTINGS, build_run, curves, ended, flags, record, rows
 from test_bad_input import Points
 
 from shoal.cli import main
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
 from shoal.experiment.plan import planned

@@ -11,8 +11,9 @@ import pytest
 from support.runs import flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, Range, Seed, Selection
 from shoal.core.interrupts import Failed
+from shoal.core.population import PopulationStats, Seed, Selection
+from shoal.core.space import Range
 from shoal.run.loop import train
 
 pytestmark = pytest.mark.usefixtures("shared_programs")

@@ -23,7 +23,7 @@ from shoal.commands.envs import described
 from shoal.commands.video import open_rendered
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Rollout, TimeStep
 from shoal.environments import registry

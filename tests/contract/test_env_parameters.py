@@ -20,8 +20,8 @@ from support.runs import build_run, rows, same_run, shoal, tiny
 from support.tiny import member, same
 
 from shoal.commands.retrain import replay
-from shoal.core.evolution import Decision
 from shoal.core.keys import derive, jax_key, stream
+from shoal.core.population import Decision
 from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, with_values

@@ -23,7 +23,7 @@ from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hy
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, Recombination
+from shoal.core.population import PopulationStats, Recombination
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local

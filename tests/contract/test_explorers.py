@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.strategies import CHOICES, INTEGERS, RANGES, SEEDS
 
-from shoal.core.evolution import Range
 from shoal.core.keys import draws
+from shoal.core.space import Range
 from shoal.methods.explore import EXPLORERS, Gaussian, KeepValues, Mutate, Perturb
 from shoal.methods.ranges import sample
 

@@ -13,7 +13,7 @@ import pytest
 from support.shards import living
 from support.tiny import hyper_of, make_agent, member, same
 
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment

@@ -14,7 +14,7 @@ from support.shards import living
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.living import Living, LivingShard
 from shoal.members.shard import Setup

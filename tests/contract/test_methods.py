@@ -19,9 +19,9 @@ from support.runs import CONFIG, Signals, build_run, record, rows, same_run, sho
 from support.tiny import LIVE, leaves, member, same, walk
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import at, derive, jax_key, stream
+from shoal.core.population import PopulationStats
 from shoal.core.types import Population, SearchLearner
 from shoal.distributed.local import Local
 from shoal.distributed.synchronous import Synchronous

@@ -19,7 +19,7 @@ from support.probes import endless_reward
 from support.shards import living
 
 from shoal.agents.policy import policy
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment

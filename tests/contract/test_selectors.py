@@ -6,7 +6,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from support.strategies import INF, NAN, SEEDS, populations
 
-from shoal.core.evolution import PopulationStats, Selection
+from shoal.core.population import PopulationStats, Selection
 from shoal.methods.select import SELECTORS, KeepWeights, Threshold, Truncation
 
 VARIANTS = {

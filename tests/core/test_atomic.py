@@ -13,7 +13,7 @@ import pytest
 
 from shoal.core.atomic import Staging, write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
+from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed.directory import Workspace
 from shoal.experiment.experiment import Experiment

@@ -10,7 +10,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.experiment.plan import make_plan
 from shoal.experiment.rules import check
 

@@ -10,8 +10,9 @@ from support.messages import shown
 from support.runs import rows
 
 from shoal import BadInput, Evolver, Experiment, Range, train
-from shoal.core.evolution import PopulationStats, SearchSpace
 from shoal.core.keys import derive
+from shoal.core.population import PopulationStats
+from shoal.core.space import SearchSpace
 from shoal.members.rollouts.episodes import summarise
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.pbt import Pbt

@@ -18,7 +18,8 @@ from support.runs import build_run, tiny
 from support.strategies import RANGES
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import PopulationStats, Range, Selection
+from shoal.core.population import PopulationStats, Selection
+from shoal.core.space import Range
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases

@@ -22,7 +22,7 @@ from support.tiny import kinds, make_agent, space_of
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
+from shoal.core.population import ChampionSoFar
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment

@@ -19,7 +19,7 @@ from support.shards import living
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.agents.ppo import ppo
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent
 from shoal.environments.evaluation import EvaluationConfig

@@ -9,7 +9,7 @@ import pytest
 from support.runs import CONFIG, SETTINGS, build_run, tiny
 
 from shoal.agents.ppo import Config
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.experiment.experiment import Checkpoint, Fitness
 from shoal.members import shared_programs as sharing
 

@@ -9,7 +9,8 @@ import pytest
 from scipy import stats
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, PureEvolver, SearchSpace
+from shoal.core.population import PopulationStats, PureEvolver
+from shoal.core.space import SearchSpace
 from shoal.methods.dvd import Dvd, thompson
 
 N = 4

@@ -16,7 +16,8 @@ from support.tiny import close, same
 from shoal.agents.ppo import ppo
 from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import SearchSpace
 from shoal.core.spec import Continuous, Spec
 from shoal.core.types import Population, SearchLearner
 from shoal.methods.cem_rl import CemRl, log_ranks

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shoal.agents.policy import policy
-from shoal.core.evolution import PopulationStats, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import SearchSpace
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.members import drawn

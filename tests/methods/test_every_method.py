@@ -17,7 +17,8 @@ from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
-from shoal.core.evolution import Decision, PopulationStats, Range, Recombination, SearchSpace
+from shoal.core.population import Decision, PopulationStats, Recombination
+from shoal.core.space import Range, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
 from shoal.experiment.registry import method

@@ -6,7 +6,7 @@ from scipy import stats
 from support.messages import shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.methods.explore import Gaussian, KeepValues, Mutate, Perturb, Resample
 
 N = 4000

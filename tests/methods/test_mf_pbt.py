@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from shoal.core.evolution import PopulationStats, Range, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range, SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.mf_pbt import MfPbt
 

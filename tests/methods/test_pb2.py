@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from shoal.core.evolution import PopulationStats, PureEvolver, Range, SearchSpace
+from shoal.core.population import PopulationStats, PureEvolver
+from shoal.core.space import Range, SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.gaussian_process import FORGETTING, LENGTHS, NOISES, Process, fitted, highest_bound
 from shoal.methods.pb2 import Pb2, around, gains, resized

@@ -5,7 +5,8 @@ import pytest
 from support.messages import shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Explore, PopulationStats, PureEvolver, Range, SearchSpace, Select, Selection
+from shoal.core.population import Explore, PopulationStats, PureEvolver, Select, Selection
+from shoal.core.space import Range, SearchSpace
 from shoal.methods import explore, select
 from shoal.methods.independent import Independent
 from shoal.methods.pbt import Pbt

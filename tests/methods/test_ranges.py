@@ -8,7 +8,7 @@ from scipy import stats
 from support.strategies import CHOICES, INTEGERS, RANGES, REALS
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.methods.ranges import at_bound, nearest, perturb, places, sample, shift, validate, values_at
 
 LINEAR = Range(-2.0, 2.0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import PopulationStats, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import SearchSpace
 from shoal.methods.schedule import Schedule
 
 

@@ -11,7 +11,7 @@ from support.messages import shown
 from support.strategies import SEEDS
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.methods.select import KeepWeights, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from support.messages import Said, shown
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range, SearchSpace
 from shoal.experiment.registry import method
 from shoal.methods.explore import KeepValues
 from shoal.methods.select import WinnerTakesAll

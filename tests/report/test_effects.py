@@ -15,7 +15,8 @@ from support.synthetic_run import write_independent, write_run
 from test_report import SECTIONS, report
 from test_report_methods import SEEDS
 
-from shoal.core.evolution import PopulationStats, Range, SearchSpace
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range, SearchSpace
 from shoal.methods.explore import KeepValues, Perturb
 from shoal.methods.independent import Independent
 from shoal.methods.method import Method

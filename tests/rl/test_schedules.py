@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shoal.core.evolution import HyperparameterSpec, end_factor
+from shoal.core.space import HyperparameterSpec, end_factor
 from shoal.core.types import START, RunProgress
 from shoal.rl.schedules import scheduled, share_done
 

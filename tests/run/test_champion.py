@@ -15,7 +15,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar, PopulationStats
+from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.files import dump

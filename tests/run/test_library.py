@@ -19,7 +19,7 @@ from support.runs import CONFIG, mpiexec, rows, same_run, tiny
 import shoal
 from shoal import BadInput, Callback, Generation, Spec, evaluate, load_run, resume, train
 from shoal.core.atomic import seal, unseal
-from shoal.core.evolution import ChampionSoFar, PopulationStats
+from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import make_plan
 from shoal.run.result import summarise
 

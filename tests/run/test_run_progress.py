@@ -15,7 +15,7 @@ from support.cases import others_slow
 from support.clocked import clocked
 from support.runs import record, rows, tiny
 
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.records.callback import Callback
 from shoal.run.loop import resume, train
 

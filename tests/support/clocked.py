@@ -6,7 +6,7 @@ from typing import Annotated, Any, NamedTuple
 
 import jax.numpy as jnp
 
-from shoal.core.evolution import HyperparameterSpec, Range, end_factor
+from shoal.core.space import HyperparameterSpec, Range, end_factor
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Member
 

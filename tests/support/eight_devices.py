@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from support.tiny import hyper_of, leaves, make_agent, walk
 
-from shoal.core.evolution import Decision
+from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.living import Living
 from shoal.members.shard import Setup

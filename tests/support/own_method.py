@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.core.evolution import Decision, PureEvolver, Recombination, SearchSpace
+from shoal.core.population import Decision, PureEvolver, Recombination
+from shoal.core.space import SearchSpace
 from shoal.core.types import Member, Population, SearchLearner
 from shoal.methods.independent import Independent
 from shoal.methods.method import Method

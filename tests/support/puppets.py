@@ -30,7 +30,7 @@ import numpy as np
 
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
+from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.atomic import Staging
-from shoal.core.evolution import ChampionSoFar, PopulationStats
+from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.plan import make_plan

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from shoal.core.errors import BadInput
-from shoal.core.evolution import PopulationStats, Range
+from shoal.core.population import PopulationStats
+from shoal.core.space import Range
 from shoal.methods.ranges import validate
 
 NAN, INF = float("nan"), float("inf")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.evolution import Decision, PopulationStats, Recombination
+from shoal.core.population import Decision, PopulationStats, Recombination
 
 POPULATION = 12
 

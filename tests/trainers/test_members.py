@@ -32,8 +32,8 @@ from support.trainers import Sound
 import shoal as library
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Range
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.space import Range
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import make_plan
 from shoal.members.foreign import ForeignShard

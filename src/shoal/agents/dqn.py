@@ -24,8 +24,8 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
+from shoal.core.space import HyperparameterSpec, Range, end_factor
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy

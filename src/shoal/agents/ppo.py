@@ -29,9 +29,9 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.keys import order
 from shoal.core.schema import build
+from shoal.core.space import HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl.actor_critic import ActorCritic, NetworkConfig
 from shoal.rl.advantages import generalised_advantages

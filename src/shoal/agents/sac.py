@@ -21,8 +21,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
+from shoal.core.space import HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.auxiliary_loss import make_auxiliary_loss

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.core.evolution import HyperparameterSpec, Range, end_factor
 from shoal.core.schema import build
+from shoal.core.space import HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Member
 from shoal.rl import off_policy
 from shoal.rl.batching import when

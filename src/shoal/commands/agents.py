@@ -9,8 +9,8 @@ from types import ModuleType
 from rich.table import Table
 
 from shoal.core.errors import unknown
-from shoal.core.evolution import Range, declared
 from shoal.core.schema import descriptions
+from shoal.core.space import Range, declared
 from shoal.experiment.registry import METHODS
 from shoal.records.screen import Screen, plain_table, styled
 

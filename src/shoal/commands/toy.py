@@ -16,8 +16,9 @@ import numpy as np
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Decision, PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
+from shoal.core.population import Decision, PopulationStats
+from shoal.core.space import Range, SearchSpace
 from shoal.methods import explore, select
 from shoal.methods.method import Method
 from shoal.methods.mf_pbt import MfPbt

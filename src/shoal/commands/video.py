@@ -30,9 +30,9 @@ from shoal.commands.renderers import (
 from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Seed
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
+from shoal.core.population import Seed
 from shoal.core.user_code import attributed
 from shoal.environments import registry
 from shoal.environments.atari import ONLY_IN_TRAINING

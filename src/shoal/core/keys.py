@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     import jax
 
-    from shoal.core.evolution import Seed
+    from shoal.core.population import Seed
     from shoal.core.types import PyTree
 
 FAR = 1000  # uids that lie this far apart, or farther, are drawn by themselves

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.evolution import Range, declared
+from shoal.core.space import Range, declared
 
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
 PyTree = Any
@@ -78,7 +78,7 @@ class Agent(NamedTuple):
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
-    hyper:  default values, of a class that may say what is known of each: `shoal.core.evolution`
+    hyper:  default values, of a class that may say what is known of each: `shoal.core.space`
     rollout, environments: T and B, the steps and the environments of one iteration
     narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
     warm_up: environment steps of a member before its first update

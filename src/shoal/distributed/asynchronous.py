@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.arrays import pack, unpack
 from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField
-from shoal.core.evolution import Decision, PopulationStats
+from shoal.core.population import Decision, PopulationStats
 from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Published, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.distributed.exchange import Route
 
 FIELDS = ("uid", "generation", "steps", "fitness", "std", "episodes")  # whole numbers below 2**53

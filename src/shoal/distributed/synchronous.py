@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.arrays import pack, unpack
-from shoal.core.evolution import Decision, PopulationStats, Recombination
+from shoal.core.population import Decision, PopulationStats, Recombination
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import from_rows, routes, to_rows

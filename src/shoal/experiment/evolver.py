@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Decision, PopulationStats, Range, SearchSpace
 from shoal.core.keys import derive
+from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
+from shoal.core.space import Range, SearchSpace
 from shoal.experiment.registry import component
 from shoal.methods.pbt import Pbt
 

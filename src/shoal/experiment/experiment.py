@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
-from shoal.core.evolution import Range
 from shoal.core.schema import as_given, changed_in, converted
+from shoal.core.space import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.registry import in_full, in_short, name_of
 from shoal.trainers.trainers import TrainerProcesses

@@ -14,8 +14,8 @@ from typing import Any
 from shoal.core.atomic import read_file, read_named
 from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, BadInput, called_here, no_run
-from shoal.core.evolution import Range
 from shoal.core.schema import as_given, build, changed_in
+from shoal.core.space import Range
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, ExchangeSettings, Experiment, Fitness

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoal.core.env_parameters import PREFIX, defaults, joined, split
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import PureEvolver, SearchSpace
+from shoal.core.population import PureEvolver
+from shoal.core.space import SearchSpace
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
 from shoal.members.kind import Kind

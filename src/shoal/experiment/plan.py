@@ -10,7 +10,8 @@ import numpy as np
 
 from shoal.core.env_parameters import defaults, split
 from shoal.core.errors import BadField
-from shoal.core.evolution import PureEvolver, Range, SearchSpace
+from shoal.core.population import PureEvolver
+from shoal.core.space import Range, SearchSpace
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment

@@ -15,8 +15,8 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.env_parameters import joined, split
-from shoal.core.evolution import PopulationStats, Seed
 from shoal.core.keys import derive, jax_key
+from shoal.core.population import PopulationStats, Seed
 from shoal.core.types import Agent, Array, Hyper, Learner, Member, Population, PyTree, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment

@@ -13,8 +13,8 @@ import numpy as np
 
 from shoal.core.arrays import Named
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.keys import derive, words
+from shoal.core.population import Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.acting import by_trainer
 from shoal.members.rollouts.episodes import summarise

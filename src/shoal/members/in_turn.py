@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.evolution import ARRAYS, Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import ARRAYS, Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.shard import Pause, Setup, Shard
 

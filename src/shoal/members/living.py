@@ -11,8 +11,8 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
 from shoal.core.keys import jax_key
+from shoal.core.population import Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, Learner, Member, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.evolution import Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import Decision, PopulationStats, Recombination, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import HyperparameterSpec, PopulationStats, PureEvolver, Recombination, SearchSpace, Seed
 from shoal.core.keys import member_keys
+from shoal.core.population import PopulationStats, PureEvolver, Recombination, Seed
+from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
 

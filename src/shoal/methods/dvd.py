@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Decision, HyperparameterSpec, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws, member_keys
+from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
+from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Learner, Member, Population, Rollout
 from shoal.methods.method import AGENTS, Method, same_for_all
 

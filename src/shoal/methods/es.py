@@ -18,15 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import (
-    HyperparameterSpec,
-    PopulationStats,
-    PureEvolver,
-    Recombination,
-    SearchSpace,
-    Seed,
-    declared,
-)
+from shoal.core.population import PopulationStats, PureEvolver, Recombination, Seed
+from shoal.core.space import HyperparameterSpec, SearchSpace, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
 

@@ -14,8 +14,9 @@ from typing import Literal
 import numpy as np
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Range, Seed
 from shoal.core.keys import derive, draws
+from shoal.core.population import Seed
+from shoal.core.space import Range
 from shoal.methods.ranges import perturb, sample, shift, validate
 
 Rule = Literal["mutate_float", "mutate_discount"]

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.evolution import Decision, Init, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws
+from shoal.core.population import Decision, Init, PopulationStats, PureEvolver, Seed
+from shoal.core.space import SearchSpace
 from shoal.methods.method import Method, same_for_all
 from shoal.methods.ranges import nearest, sample, validate
 

@@ -12,7 +12,8 @@ import numpy as np
 from shoal.core.errors import BadField
 
 if TYPE_CHECKING:
-    from shoal.core.evolution import PureEvolver, Range, SearchSpace
+    from shoal.core.population import PureEvolver
+    from shoal.core.space import Range, SearchSpace
     from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}

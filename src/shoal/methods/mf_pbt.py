@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
 from shoal.core.keys import derive, draws
+from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
+from shoal.core.space import SearchSpace
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Copying, inherit
 

@@ -27,8 +27,9 @@ from typing import ClassVar
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Decision, Explore, Init, PopulationStats, PureEvolver, Range, SearchSpace, Seed
 from shoal.core.keys import derive, draws
+from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed
+from shoal.core.space import Range, SearchSpace
 from shoal.methods.gaussian_process import fitted, highest_bound
 from shoal.methods.pbt import Selecting, inherit
 from shoal.methods.ranges import places, values_at

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Decision, Explore, Init, PopulationStats, PureEvolver, Range, SearchSpace, Seed, Select
 from shoal.core.keys import derive
+from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Select
+from shoal.core.space import Range, SearchSpace
 from shoal.core.user_code import call_own
 from shoal.methods.independent import Tuning
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 
 SCALES = ("linear", "log", "one_minus_log")
 _TINY, _HUGE = (float(bound) for bound in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoal.core.env_parameters import split
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
+from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
+from shoal.core.space import SearchSpace
 from shoal.methods.method import Method, check_limits, same_for_all
 
 if TYPE_CHECKING:

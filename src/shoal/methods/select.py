@@ -18,8 +18,8 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.evolution import PopulationStats, Seed, Selection
 from shoal.core.keys import draws
+from shoal.core.population import PopulationStats, Seed, Selection
 
 
 class Rivals(NamedTuple):

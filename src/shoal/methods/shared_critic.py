@@ -18,7 +18,7 @@ from shoal.agents import td3
 from shoal.agents.td3 import Networks, critic_step, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.evolution import HyperparameterSpec
+from shoal.core.space import HyperparameterSpec
 from shoal.core.types import Agent, Member
 from shoal.rl import replay_buffer as ring
 from shoal.rl.off_policy import ADAM, adam_step, polyak_update

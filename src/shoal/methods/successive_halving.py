@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.evolution import Decision, PopulationStats, PureEvolver, SearchSpace, Seed
+from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
+from shoal.core.space import SearchSpace
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import significantly_better
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from shoal.core.evolution import PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
-    from shoal.core.evolution import ChampionSoFar
+    from shoal.core.population import ChampionSoFar
 
 
 class Rows(NamedTuple):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, scaled
 from shoal.report.layout import Layout, ends, spaced

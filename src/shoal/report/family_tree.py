@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, line, scaled
 from shoal.report.layout import Layout, ends

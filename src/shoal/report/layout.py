@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.report.lineage import Lineage

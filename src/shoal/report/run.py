@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import BadInput, no_run
 from shoal.core.escape import escape
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import last_line, read_lines, read_text
 from shoal.report.lineage import Lineage, inner, number, tabulate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from shoal.core.errors import shortened
-from shoal.core.evolution import Range
+from shoal.core.space import Range
 from shoal.report.charts import scaled
 from shoal.report.layout import Layout, ends
 from shoal.report.lineage import count, inner, number

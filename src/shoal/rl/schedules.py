@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
-from shoal.core.evolution import declared
+from shoal.core.space import declared
 from shoal.core.types import Array, Hyper, RunProgress
 
 

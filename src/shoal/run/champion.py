@@ -16,7 +16,7 @@ from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
-from shoal.core.evolution import ChampionSoFar
+from shoal.core.population import ChampionSoFar
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.evolution import ChampionSoFar, Contenders, Seed
 from shoal.core.keys import derive
+from shoal.core.population import ChampionSoFar, Contenders, Seed
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.run.result import summarise
 from shoal.run.start import Context, State

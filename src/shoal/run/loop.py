@@ -18,8 +18,8 @@ import numpy as np
 
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import Failed, Interrupted, on_signal
+from shoal.core.population import ChampionSoFar
 from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes, workspace_of
 from shoal.distributed.synchronous import Evolved, KnownMembers

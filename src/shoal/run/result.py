@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.core.evolution import ChampionSoFar, PopulationStats
+from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import Plan
 from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none

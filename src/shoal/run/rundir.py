@@ -12,8 +12,8 @@ from typing import Any
 
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
 from shoal.core.errors import BadField
-from shoal.core.evolution import ChampionSoFar
 from shoal.core.interrupts import to_resume
+from shoal.core.population import ChampionSoFar
 from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import PyTree

@@ -15,9 +15,9 @@ import numpy as np
 
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
-from shoal.core.evolution import ChampionSoFar, Contenders, Seed
 from shoal.core.interrupts import Failed
 from shoal.core.keys import derive
+from shoal.core.population import ChampionSoFar, Contenders, Seed
 from shoal.core.types import PyTree
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes

@@ -19,8 +19,8 @@ import numpy as np
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
-from shoal.core.evolution import Range
 from shoal.core.schema import build
+from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
 from shoal.trainers.jobs import persist

@@ -15,8 +15,8 @@ import numpy as np
 
 from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
-from shoal.core.evolution import Decision, PopulationStats
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.population import Decision, PopulationStats
 from shoal.experiment.experiment import alone
 from shoal.experiment.make import recipe_of
 from shoal.experiment.plan import Plan

@@ -13,7 +13,8 @@ import numpy as np
 
 from shoal.commands.doctor.checks import Diagnostic, ok, warning
 from shoal.core.env_parameters import split
-from shoal.core.evolution import Explore, Range
+from shoal.core.population import Explore
+from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.evolution import Seed
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
+from shoal.core.population import Seed
 from shoal.core.types import START, Learner, Population, PyTree, Rollout, RunProgress, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.evaluation import EvaluationConfig

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.evolution import Seed
 from shoal.core.keys import derive, member_keys, stream, words
+from shoal.core.population import Seed
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector

@@ -1,0 +1,87 @@
+"""The search space: what is known of hyperparameters, and the ranges within which they are tuned. No JAX."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_type_hints
+
+from shoal.core.errors import BadField
+
+
+@dataclass(frozen=True)
+class Range:
+    """The range of a hyperparameter, and the scale in which it is sampled and perturbed.
+
+    low, high: bounds, both included
+    scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
+    integer:   whole numbers only
+    choices:   instead of bounds: the only values allowed
+    ordered:   choices have an order, so that a perturbation changes to a neighbour
+    start:     the first value of every member; by default the method says where they begin
+    """
+
+    low: float | None = None
+    high: float | None = None
+    scale: Literal["linear", "log", "one_minus_log"] = "linear"
+    integer: bool = False
+    choices: tuple[float, ...] | None = None
+    ordered: bool = False
+    start: float | None = None
+
+    @staticmethod
+    def in_full(value: Any) -> dict[str, Any]:
+        """The fields that [low, high] or [low, high, scale] stands for. Raises BadInput for what stands for none."""
+        if isinstance(value, (list, tuple)) and len(value) in (2, 3):
+            return dict(zip(("low", "high", "scale"), value, strict=False))
+        if not isinstance(value, dict):
+            raise BadField("", "write [low, high], [low, high, scale] or a mapping of its fields", value=f"{value!r}")
+        return value
+
+
+class HyperparameterSpec(NamedTuple):
+    """Facts about a hyperparameter, given where it is declared:
+
+    class Hyper(NamedTuple):
+        learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+
+    meaning: what it is, in a few words
+    tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it
+    least, most: the limits beyond which it cannot be
+    schedules: the hyperparameters that fall linearly to this share of theirs by the end of the run
+    """
+
+    meaning: str
+    tuned: Range | None = None
+    least: float = -math.inf
+    most: float = math.inf
+    schedules: tuple[str, ...] = ()
+
+
+def end_factor(*of: str) -> HyperparameterSpec:
+    """A hyperparameter that is a linear schedule of others: the share to which they fall."""
+    meaning = f"linear decay of {' and '.join(of)} to this share by the end of the run; 1: none"
+    return HyperparameterSpec(meaning, least=0, most=1, schedules=of)
+
+
+def declared(hyper: type) -> dict[str, HyperparameterSpec]:
+    """Return the declared specs of a class of hyperparameters, by name; those without one are left out."""
+    hints = get_type_hints(hyper, include_extras=True)
+    specs = {
+        name: [x for x in getattr(hint, "__metadata__", ()) if isinstance(x, HyperparameterSpec)]
+        for name, hint in hints.items()
+    }
+    return {name: found[0] for name, found in specs.items() if found}
+
+
+class SearchSpace(NamedTuple):
+    """The hyperparameters of a population.
+
+    ranges: what is tuned
+    defaults: the default value of each of these, within its range
+    fixed: the values of all others
+    """
+
+    ranges: dict[str, Range]
+    defaults: dict[str, float]
+    fixed: dict[str, float]
