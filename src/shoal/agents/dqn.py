@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(OffPolicy):
-    """The structure of a DQN agent: what fixes shapes, equal for all members."""
+    """The structure of a DQN agent, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
@@ -93,7 +93,7 @@ class Learned(NamedTuple):
     params: Any
     target: Any
     optimiser: Any
-    updates: jax.Array  # int32, those behind these weights
+    updates: jax.Array  # int32, made so far
 
 
 def dqn(spec: Spec, **settings: Any) -> Agent:
@@ -113,18 +113,18 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     head = MLP(config.layers, choices, config.activation, precision=config.precision)
 
     def values(params: Any, obs: PyTree) -> jax.Array:
-        """The value of every action, [..., choices]."""
+        """Values of all actions, [..., choices]."""
         return head.apply(params["head"], features.apply(params["features"], view.look(obs)))
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        memory_key, features_key, head_key = jax.random.split(key, 3)
+        buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = Learned(params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
-        return Member(learned, *off_policy.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
@@ -138,7 +138,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
-        """One update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
+        """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
         target = batch.reward + batch.bootstrap * _at(after, chosen)
@@ -161,5 +161,5 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
 
 
 def _at(values: jax.Array, action: jax.Array) -> jax.Array:
-    """The value [...] of each action [...], of values [..., choices]. A product, whose gradient needs no scatter."""
+    """Select the value [...] of each action [...] from [..., choices], by a product: its gradient needs no scatter."""
     return jnp.sum(values * jax.nn.one_hot(action, values.shape[-1]), -1)

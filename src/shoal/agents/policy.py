@@ -23,7 +23,7 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import Precision, check_hidden, choice, hidden, make_network, outputs
-from shoal.rl.observations import View, no_statistics
+from shoal.rl.observations import View, empty_statistics
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config:
-    """The structure of a policy: what fixes shapes, equal for all members."""
+    """The structure of a policy, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
     """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
@@ -99,7 +99,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
-        return Member(Learned(params, no_statistics(spec) if config.normalise_observations else ()), (), ())
+        return Member(Learned(params, empty_statistics(spec) if config.normalise_observations else ()), (), ())
 
     def forward(memory: Any, learned: Learned, obs: PyTree) -> tuple[Any, jax.Array]:
         x = view.normalised(learned.observations, obs) if config.normalise_observations else view.look(obs)

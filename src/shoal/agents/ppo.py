@@ -14,8 +14,8 @@ One update learns from a rollout of T steps in B environments, with the policy p
 Where an episode ends, A[t+1] counts as 0; where it terminates, V(s[t+1]) does too. With `clip_values`, L_value is the
 larger of itself and that of V(s) clipped to V_old(s) ± ε.
 
-With `recurrent`, pi and V also depend on what an LSTM remembers of the episode. The parts are then whole environments, each
-a sequence of T steps: it begins with what was remembered when the rollout began, and gradients go back to there.
+With `recurrent`, pi and V also depend on the state of an LSTM. The parts are then whole environments, each a sequence of T
+steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
 from shoal.rl.normalize import Statistics, empty, running_returns, update_statistics
-from shoal.rl.observations import no_statistics, take_in_all
+from shoal.rl.observations import empty_statistics, update_all_statistics
 from shoal.rl.steps import bounded, usable, without
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(NetworkConfig):
-    """The structure of a PPO agent: what fixes shapes, equal for all members."""
+    """The structure of a PPO agent, which fixes shapes and is equal for all members."""
 
     frame_stack: int = 1
     """observations that are seen at once, along the channels of an image; each is stored once"""
@@ -124,8 +124,8 @@ class Minibatch(NamedTuple):
     target: jax.Array  # of the new value
     advantage: jax.Array  # in a minibatch normalised, where that is wanted
     weight: jax.Array  # 0 for steps that are not learned from; those of a minibatch sum up to 1
-    carry: Any = ()  # of sequences: what was remembered before their first step, [batch, ...]
-    is_first: Any = ()  # of sequences: where an episode begins
+    carry: Any = ()  # of sequences: the recurrent state before their first step, [batch, ...]
+    is_first: Any = ()  # of sequences: the first steps of episodes
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
@@ -135,10 +135,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(Config, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
-    networks, auxiliary_loss = (
-        ActorCritic(stacked(spec, config.frame_stack), config),
-        make_auxiliary_loss(config.auxiliary_loss),
-    )
+    networks = ActorCritic(stacked(spec, config.frame_stack), config)
+    auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them
     if rows % config.minibatches:
@@ -161,11 +159,11 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = networks.init(key)
-        learned = Learned(params, optimiser(hyper).init(params), no_statistics(networks.spec), returns=empty(()))
+        learned = Learned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
-        """The observations of a batch; where frames are stacked, it has their places."""
+        """Return the observations of a batch, which holds their places where frames are stacked."""
         return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
     def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -178,12 +176,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return distribution.mode(), carry
 
     def value(learned: Learned, obs: PyTree, carry: Any) -> jax.Array:
-        """NaN for observations that cannot be learned from."""
+        """Values of observations; NaN for those that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
         return jnp.where(bounded(obs, 1), values, jnp.nan)
 
     def weighed(part: Minibatch) -> Minibatch:
-        """A minibatch, with weights that make sums the means of its steps."""
+        """Scale the weights of a minibatch, so that weighted sums are means over its steps."""
         weight = part.weight / jnp.maximum(part.weight.sum(), 1.0)
         advantage = part.advantage
         if config.normalise_advantages:
@@ -224,7 +222,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def improve(
         learned: Learned, hyper: Hyper, batch: Minibatch, frames: Any, key: jax.Array
     ) -> tuple[Learned, dict[str, jax.Array]]:
-        """`hyper.epochs` passes over the batch of all steps, in minibatches. A member waits for none that makes more."""
+        """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
         tx = optimiser(hyper)
 
         def gradient(params: Any, part: Minibatch) -> tuple[Any, dict[str, jax.Array]]:
@@ -297,7 +295,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
-            observations = take_in_all(observations, looked(frames, obs), kept)
+            observations = update_all_statistics(observations, looked(frames, obs), kept)
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 

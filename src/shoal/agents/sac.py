@@ -81,7 +81,7 @@ class Learned(NamedTuple):
     policy_optimiser: Any
     critic_optimiser: Any
     temperature_optimiser: Any
-    updates: jax.Array  # int32, those behind these weights
+    updates: jax.Array  # int32, made so far
 
 
 def sac(spec: Spec, **settings: Any) -> Agent:
@@ -97,8 +97,8 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        memory_key, actor_key, *critic_keys = jax.random.split(key, 4)
-        params, critics = net.begin(actor_key, critic_keys)
+        buffer_key, actor_key, *critic_keys = jax.random.split(key, 4)
+        params, critics = net.initial_parameters(actor_key, critic_keys)
         temperature = jnp.log(jnp.float32(config.initial_temperature))
         learned = Learned(
             policy=params,
@@ -110,7 +110,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             temperature_optimiser=ADAM.init(temperature),
             updates=jnp.int32(0),
         )
-        return Member(learned, *off_policy.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
@@ -122,7 +122,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         return policy(learned.policy, obs).mode(), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
-        """One update of critics, policy and temperature, all from the same weights (algorithm 1)."""
+        """Update critics, policy and temperature, all from the same weights (algorithm 1)."""
         next_key, now_key = jax.random.split(key)
         temperature = jnp.exp(learned.log_temperature)
         next_action, next_log_prob = policy(learned.policy, batch.next_obs).sample_with_log_prob(next_key)

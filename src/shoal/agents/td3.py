@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Config(TwinConfig):
-    """The structure of a TD3 agent: what fixes shapes, equal for all members."""
+    """The structure of a TD3 agent, which fixes shapes and is equal for all members."""
 
 
 class Hyper(NamedTuple):
@@ -72,19 +72,19 @@ class Learned(NamedTuple):
     target_critics: Any
     policy_optimiser: Any
     critic_optimiser: Any
-    updates: jax.Array  # int32, those behind these weights
+    updates: jax.Array  # int32, made so far
 
 
 class Networks(TwinCritics):
     """The networks of TD3, for one member or for a population whose actors share their critics; policies ascend `q1`."""
 
     def init(self, key: jax.Array) -> tuple[Any, Any]:
-        """New parameters: (policy, critics)."""
+        """Return new parameters: (policy, critics)."""
         actor_key, *critic_keys = jax.random.split(key, 3)
-        return self.begin(actor_key, critic_keys)
+        return self.initial_parameters(actor_key, critic_keys)
 
     def policy(self, params: Any, obs: PyTree) -> jax.Array:
-        """For observations [..., *] actions [..., A] in [-1, 1]."""
+        """Actions [..., A] in [-1, 1] for observations [..., *]."""
         return jnp.tanh(self.outputs(params, obs))
 
     def noise(self, hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -94,7 +94,7 @@ class Networks(TwinCritics):
 
 
 def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
-    """The target values of a batch, [batch]; `critics` are the target critics."""
+    """Return the target values of a batch, [batch]; `critics` are the target critics."""
     next_action = jnp.clip(next_action, -1, 1)  # equation 14, with its noise already in it
     next_value = networks.values(critics, batch.next_obs, next_action).min(0)  # equation 10
     return batch.reward + batch.bootstrap * next_value
@@ -109,7 +109,7 @@ def critic_step(
     target: jax.Array,
     counts: jax.Array | bool = True,
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
-    """One step of both critics towards `target` [batch], from those transitions that `counts` [batch] marks.
+    """Take a gradient step of both critics towards `target` [batch], on the transitions that `counts` [batch] marks.
 
     Returns the new critics, their optimiser state, the loss, and the values [2, batch].
     """
@@ -134,7 +134,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     net = Networks(spec, config, "td3", outputs=1)
 
     def init(key: jax.Array, hyper: Hyper) -> Member:
-        network_key, memory_key = jax.random.split(key)
+        network_key, buffer_key = jax.random.split(key)
         params, critics = net.init(network_key)
         learned = Learned(
             policy=params,
@@ -145,7 +145,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             critic_optimiser=ADAM.init(critics),
             updates=jnp.int32(0),
         )
-        return Member(learned, *off_policy.begin(spec, config, memory_key))
+        return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
@@ -158,7 +158,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         return net.policy(learned.policy, obs), carry
 
     def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
-        """One update of the critics, and every `hyper.policy_delay` times one of the policy (algorithm 1)."""
+        """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
         target = targets(net, learned.target_critics, batch, next_action)
         critics, optimiser, loss, value = critic_step(

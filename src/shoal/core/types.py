@@ -1,4 +1,4 @@
-"""Agents and what they live on: steps, rollouts, members, populations.
+"""The vocabulary of training: steps, rollouts, members, agents, populations, learners.
 
 Axes in every docstring: N members of a shard, T time, B environments per member.
 """
@@ -41,7 +41,7 @@ class Rollout(NamedTuple):
     truncated: Array
     extras: PyTree  # what `act` returned for `update`, such as log-probabilities
     bootstrap_value: Array = ()  # its value for such an agent where an episode is truncated or outlasts the rollout; else 0
-    carry: PyTree = ()  # what the agent remembered before the first step
+    carry: PyTree = ()  # the recurrent state before the first step
 
 
 class RunProgress(NamedTuple):
@@ -77,7 +77,7 @@ class Agent(NamedTuple):
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
     greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
-    carry:  (batch shape) -> what the agent remembers from step to step, as it is at the start of an episode; `()`: nothing
+    carry:  (batch shape) -> the recurrent state at the start of an episode; `()`: none
     hyper:  default values, of a class that may say what is known of each: `shoal.core.space`
     rollout, environments: T and B, the steps and the environments of one iteration
     narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
@@ -142,7 +142,7 @@ class Population(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """An agent for a population whose members live on: the functions of `Agent`, with a leading axis N.
+    """An agent for a population of gradient-trained members: the functions of `Agent`, with a leading axis N.
 
     init:   (key, uid [N], hyper [N]) -> Population
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
@@ -162,7 +162,7 @@ class Learner(NamedTuple):
 
 
 class SearchLearner(NamedTuple):
-    """An agent for a population that is drawn anew in every generation, around one policy: the mean.
+    """An agent for a population that is sampled anew in every generation, around one policy: the mean.
 
     Members learn from the episodes that measure them, and a generation leaves behind a new mean. A shard of N members
     measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.

@@ -90,7 +90,7 @@ class Es(Method):
         from shoal.core import tree
         from shoal.rl.batching import spread
         from shoal.rl.independent import independent
-        from shoal.rl.observations import take_in_all
+        from shoal.rl.observations import update_all_statistics
 
         agent = agent._replace(hyper=EsHyper(), narrower={})
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
@@ -161,7 +161,7 @@ class Es(Method):
             row = jnp.argmax(rows == 0)[None]  # this row only: the others differ between processes
             obs = tree.take(step.obs, row)
             seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
-            return shared._replace(seen=take_in_all(shared.seen, obs, seen))
+            return shared._replace(seen=update_all_statistics(shared.seen, obs, seen))
 
         alone = independent(agent)
         learner = SearchLearner(

@@ -125,7 +125,7 @@ class ActorCritic:
         """
         features = [self._features(params, statistics, obs, i) for i in range(len(self._views))]
         if self._config.recurrent:
-            features = [follow(*x, is_first) for x in zip(params["recurrent"], carry, features, strict=True)]
+            features = [unroll_lstm(*x, is_first) for x in zip(params["recurrent"], carry, features, strict=True)]
         return self._heads(params, features)
 
     def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
@@ -148,7 +148,7 @@ class ActorCritic:
         return self._policy.apply(params["policy"], features[0]), value
 
 
-def follow(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, is_first: jax.Array) -> jax.Array:
+def unroll_lstm(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, is_first: jax.Array) -> jax.Array:
     """The outputs of flax's `OptimizedLSTMCell` along sequences, [B, T, F] -> [B, T, units].
 
     carry, is_first: as for `ActorCritic.steps`. All inputs are multiplied at once: step by step, a gradient as large as the

@@ -23,8 +23,8 @@ class Seen(NamedTuple):
     """The last frames of an episode; every leaf is [..., *], with the axes of a batch first."""
 
     frames: jax.Array  # the last K - 1 observations, the newest last
-    begun: jax.Array  # bool, whether there are any
-    inner: PyTree  # what it remembers besides
+    begun: jax.Array  # bool, there are some
+    inner: PyTree  # the agent's own carry
 
 
 def stacked(spec: Spec, count: int) -> Spec:

@@ -42,8 +42,8 @@ class View:
 
     keys: tuple[str, ...] = ()
 
-    def __init__(self, spec: Spec, field: str, chosen: Sequence[str], usual: Sequence[str]):
-        """chosen: what the `field` of the experiment says; usual: the keys where it says nothing. Raises BadInput."""
+    def __init__(self, spec: Spec, field: str, chosen: Sequence[str], default: Sequence[str]):
+        """chosen: the keys that the `field` of the experiment names; default: those where it names none. Raises BadInput."""
         self._leaves, self.spec = spec.obs, spec
         if not isinstance(self._leaves, dict):
             if chosen:
@@ -54,7 +54,7 @@ class View:
             if key not in self._leaves or key in chosen[:i]:
                 problem = "is there twice" if key in self._leaves else "is no key of the observations"
                 raise BadField(field, problem, f"there are {describe(self._leaves)}", name=key)
-        self.keys = tuple(chosen or usual or sorted(self._leaves))
+        self.keys = tuple(chosen or default or sorted(self._leaves))
         first, *others = (self._leaves[key] for key in self.keys)
         shape, dtype = first.shape, first.dtype
         if others:
@@ -84,11 +84,11 @@ class View:
         return self.look(jax.tree.map(lambda x, of: normalise(of, scaled(x)), obs, statistics))
 
 
-def no_statistics(spec: Spec) -> PyTree:
+def empty_statistics(spec: Spec) -> PyTree:
     """Empty `Statistics` of every array of an observation."""
     return jax.tree.map(lambda x: empty(x.shape), spec.obs)
 
 
-def take_in_all(statistics: PyTree, obs: PyTree, counts: jax.Array) -> PyTree:
+def update_all_statistics(statistics: PyTree, obs: PyTree, counts: jax.Array) -> PyTree:
     """Add to the statistics of every array those observations [A, B, ...] that `counts` [A, B] marks."""
     return jax.tree.map(lambda x, of: update_statistics(of, scaled(x), counts), obs, statistics)

@@ -59,7 +59,7 @@ def check(config: OffPolicy) -> None:
 
 
 def check_frames(config: OffPolicy, n: int, frames: int) -> None:
-    """Raise BadInput where no transition of n steps fits into the memory with all that is seen at its start."""
+    """Raise BadInput where no transition of n steps fits into the buffer with all frames of its first observation."""
     if n - 1 + frames > _slots(config):
         problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
         raise BadField("config.frame_stack", problem, value=frames)
@@ -86,8 +86,8 @@ class TwinCritics:
         self._of_critic = View(spec, "config.critic", config.critic, spec.critic)
         self.sees = self._of_actor.keys
 
-    def begin(self, actor_key: jax.Array, critic_keys: Sequence[jax.Array]) -> tuple[PyTree, PyTree]:
-        """New parameters of the policy, and of both critics."""
+    def initial_parameters(self, actor_key: jax.Array, critic_keys: Sequence[jax.Array]) -> tuple[PyTree, PyTree]:
+        """Return new parameters of the policy and of both critics."""
         obs, action = tree.zeros(self.spec.obs, 1), jnp.zeros((1, *self.spec.action.shape))
         seen = self._of_critic.with_action(obs, action)
         critics = jax.vmap(self._critic.init, (0, None))(jnp.stack(critic_keys), seen)
@@ -110,23 +110,23 @@ class Own(NamedTuple):
     """State of a member that is never copied."""
 
     pending_updates: jax.Array  # float32, the fraction of an update that is pending
-    mark: jax.Array  # uint32, marks the steps of this member in a memory
+    mark: jax.Array  # uint32, marks the steps of this member in a buffer
 
 
-def begin(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.ReplayBuffer, Own]:
-    """An empty memory of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
+def initial(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.ReplayBuffer, Own]:
+    """Return an empty buffer of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
     memory = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)
     return memory._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
 def _slots(config: OffPolicy) -> int:
-    """Steps of each environment that the memory holds."""
+    """Number of steps of each environment that the buffer holds."""
     return -(-config.capacity // (config.rollout * config.environments)) * config.rollout
 
 
-def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
-    """The `update` of an agent: store the rollout, then make `hyper.update_ratio` updates per step of it.
+def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
+    """Make the `update` of an agent: store the rollout, then learn `hyper.update_ratio` times per step of it.
 
     improve: (learned, hyper, batch, key) -> (learned, metrics), one update; each gets a batch of its own.
     n: steps of a transition. frames: observations that are seen as one.
@@ -161,7 +161,7 @@ def from_memory(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 
 def agent(
     config: OffPolicy, hyper: Hyper, init: Callable, act: Callable, greedy: Callable, improve: Callable, **more: Any
 ) -> Agent:
-    """Make an agent that learns from a replay buffer; `improve`, and `n` and `frames` among `more`, as for `from_memory`.
+    """Make an off-policy agent; `improve`, and `n` and `frames` among `more`, are as for `off_policy_update`.
 
     more: other fields of `Agent`
     """
@@ -170,7 +170,7 @@ def agent(
         init,
         act,
         greedy,
-        from_memory(config, improve, **reach),
+        off_policy_update(config, improve, **reach),
         carry=lambda shape: (),
         hyper=hyper,
         rollout=config.rollout,
@@ -192,7 +192,7 @@ ADAM = optax.scale_by_adam()  # a direction only; `adam_step` multiplies it by t
 
 
 def adam_step(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
-    """One step of Adam: the new parameters and the new state of `ADAM`."""
+    """Take a step of Adam; return the new parameters and the new state of `ADAM`."""
     direction, optimiser = ADAM.update(gradient, optimiser)
     return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimiser
 

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 
 def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> ReplayBuffer:
-    """A memory without steps, which can hold `slots` steps of each environment.
+    """Return a buffer without steps, which can hold `slots` steps of each environment.
 
     observations: of each environment (F). By default as many as steps that follow one another have; each truncated episode
     then leaves room for one step less.
@@ -74,16 +74,16 @@ def empty(spec: Spec, slots: int, environments: int, observations: int = 0) -> R
     return ReplayBuffer(obs, steps, position=nothing, filled=nothing, number=nothing, owner=jnp.uint32(0))
 
 
-def store(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> ReplayBuffer:
+def store(buffer: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Array) -> ReplayBuffer:
     """Write the steps of `owner` that are `kept` [T, B] over the oldest ones, each environment's one after another.
 
     The episode is truncated before a step that is left out, and where another member wrote the newest slot, as in a
-    memory that was copied: no transition leads from a parent's steps to its child's.
+    buffer that was copied: no transition leads from a parent's steps to its child's.
     """
-    slots, places, (length, environments) = len(memory.steps.reward), _places(memory), kept.shape
+    slots, places, (length, environments) = len(buffer.steps.reward), _places(buffer), kept.shape
     column = jnp.arange(environments)
-    newest, ends = ((memory.position - 1) % slots, column), memory.steps.truncated
-    cut = ends.at[newest].set(ends[newest] | ~kept[0] | (memory.owner != owner))
+    newest, ends = ((buffer.position - 1) % slots, column), buffer.steps.truncated
+    cut = ends.at[newest].set(ends[newest] | ~kept[0] | (buffer.owner != owner))
     on = jnp.ones((1, environments), bool)
     followed = jnp.concatenate([kept[1:], on])
     count, place = kept.sum(0, dtype=jnp.int32), jnp.cumsum(kept, 0, dtype=jnp.int32) - 1
@@ -93,12 +93,12 @@ def store(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Ar
         place = jnp.where(which, place % len(ring), len(ring) + nowhere)
         return ring.at[place, column[None]].set(new.astype(ring.dtype), mode="drop", unique_indices=True)
 
-    is_new = kept & _is_new(memory, rollout, kept)
-    number = memory.number[None] + place + jnp.cumsum(is_new, 0, dtype=jnp.int32)
-    after = memory.number + count + is_new.sum(0, dtype=jnp.int32)
+    is_new = kept & _is_new(buffer, rollout, kept)
+    number = buffer.number[None] + place + jnp.cumsum(is_new, 0, dtype=jnp.int32)
+    after = buffer.number + count + is_new.sum(0, dtype=jnp.int32)
     alone = kept & jnp.concatenate([is_new[1:] | ~kept[1:], on])  # the next step does not begin with what follows
     first, last = kept & (after[None] - number < places), alone & (after[None] - number <= places)
-    obs = jax.tree.map(lambda ring, x: write(ring, x, first, number), memory.obs, rollout.obs)
+    obs = jax.tree.map(lambda ring, x: write(ring, x, first, number), buffer.obs, rollout.obs)
     obs = jax.tree.map(lambda ring, x: write(ring, x, last, number + 1), obs, rollout.next_obs)
 
     new = Step(
@@ -109,65 +109,65 @@ def store(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array, owner: jax.Ar
         number=number % (2 * places),
     )
     fits = kept & (place >= (count - slots)[None])  # where there are more steps than slots, only the last ones
-    slot = memory.position[None] + place
-    steps = jax.tree.map(lambda ring, x: write(ring, x, fits, slot), memory.steps._replace(truncated=cut), new)
-    filled, position = jnp.minimum(memory.filled + count, slots), (memory.position + count) % slots
+    slot = buffer.position[None] + place
+    steps = jax.tree.map(lambda ring, x: write(ring, x, fits, slot), buffer.steps._replace(truncated=cut), new)
+    filled, position = jnp.minimum(buffer.filled + count, slots), (buffer.position + count) % slots
     return ReplayBuffer(obs, steps, position, filled, after % (2 * places), owner)
 
 
-def _is_new(memory: ReplayBuffer, rollout: Rollout, kept: jax.Array) -> jax.Array:
+def _is_new(buffer: ReplayBuffer, rollout: Rollout, kept: jax.Array) -> jax.Array:
     """Mark the steps [T, B] whose observation is not stored yet as the successor of the step before.
 
     What follows a termination need not be stored, as its value is never asked for.
     """
     column = jnp.arange(kept.shape[1])
-    newest = (memory.position - 1) % len(memory.steps.reward), column
-    place = memory.number % _places(memory), column
+    newest = (buffer.position - 1) % len(buffer.steps.reward), column
+    place = buffer.number % _places(buffer), column
 
     def differs(ring: jax.Array, obs: jax.Array, next_obs: jax.Array) -> jax.Array:
         other = jnp.concatenate([ring[place][None], next_obs[:-1]]) != obs
         return other.any(tuple(range(2, other.ndim)))
 
-    leaves = jax.tree.leaves(jax.tree.map(differs, memory.obs, rollout.obs, rollout.next_obs))
-    free = memory.steps.terminated[newest] | (memory.filled == 0)
+    leaves = jax.tree.leaves(jax.tree.map(differs, buffer.obs, rollout.obs, rollout.next_obs))
+    free = buffer.steps.terminated[newest] | (buffer.filled == 0)
     ended = jnp.concatenate([free[None], rollout.terminated[:-1]])
     left_out = jnp.concatenate([jnp.zeros_like(kept[:1]), ~kept[:-1]])
     return left_out | (jnp.stack(leaves).any(0) & ~ended)
 
 
-def _places(memory: ReplayBuffer) -> int:
+def _places(buffer: ReplayBuffer) -> int:
     """Number of observations of each environment that it can hold (F)."""
-    return len(jax.tree.leaves(memory.obs)[0])
+    return len(jax.tree.leaves(buffer.obs)[0])
 
 
-def starts(memory: ReplayBuffer, n: int, frames: int = 1) -> jax.Array:
+def starts(buffer: ReplayBuffer, n: int, frames: int = 1) -> jax.Array:
     """The number of steps of each environment at which a transition of n steps can start, int32 [B].
 
     frames: observations that are seen as one; where some may have been overwritten, a transition cannot start.
     """
-    slots, places = len(memory.steps.reward), _places(memory)
-    age = (memory.position[None] - 1 - jnp.arange(slots)[:, None]) % slots
-    there = (memory.number[None] - memory.steps.number) % (2 * places) < places
-    whole = ((age < memory.filled[None]) & there).sum(0, dtype=jnp.int32)
-    lost = jnp.where((whole < memory.filled) | (memory.filled == slots), frames - 1, 0)
+    slots, places = len(buffer.steps.reward), _places(buffer)
+    age = (buffer.position[None] - 1 - jnp.arange(slots)[:, None]) % slots
+    there = (buffer.number[None] - buffer.steps.number) % (2 * places) < places
+    whole = ((age < buffer.filled[None]) & there).sum(0, dtype=jnp.int32)
+    lost = jnp.where((whole < buffer.filled) | (buffer.filled == slots), frames - 1, 0)
     return jnp.maximum(whole - lost - (n - 1), 0)
 
 
 def sample(
-    memory: ReplayBuffer, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array, frames: int = 1
+    buffer: ReplayBuffer, key: jax.Array, shape: tuple[int, ...], n: int, discount: jax.Array, frames: int = 1
 ) -> Batch:
     """Sample transitions of `n` steps uniformly; leaves [*shape, ...], with the last `frames` observations as one.
 
     A transition is shorter where its episode ends. After a termination it does not bootstrap; after a truncation it
     does, from the last observation before the reset. `starts` must be above 0 for some environment.
     """
-    places, (slots, environments) = _places(memory), memory.steps.reward.shape
-    flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), memory.steps)
-    every = jax.tree.map(lambda x: x.reshape(places * environments, *x.shape[2:]), memory.obs)
-    ends, oldest = jnp.cumsum(starts(memory, n, frames)), memory.position - memory.filled
+    places, (slots, environments) = _places(buffer), buffer.steps.reward.shape
+    flat = jax.tree.map(lambda x: x.reshape(slots * environments, *x.shape[2:]), buffer.steps)
+    every = jax.tree.map(lambda x: x.reshape(places * environments, *x.shape[2:]), buffer.obs)
+    ends, oldest = jnp.cumsum(starts(buffer, n, frames)), buffer.position - buffer.filled
     chosen = jax.random.randint(key, shape, 0, jnp.maximum(ends[-1], 1))
     column = jnp.searchsorted(ends[:-1], chosen, side="right", method="compare_all")
-    start = (memory.position - (n - 1) - ends)[column] + chosen
+    start = (buffer.position - (n - 1) - ends)[column] + chosen
 
     def at(k: jax.Array | int) -> jax.Array:
         return (start + k) % slots * environments + column
