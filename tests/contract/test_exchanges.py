@@ -19,7 +19,7 @@ from support.cases import others_slow
 from support.messages import Said
 from support.runs import mpiexec
 from support.strategies import populations
-from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hyper_of, key_of, renewed, state_of
+from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hyper_of, key_of, state_of
 from support.tiny import same
 
 from shoal.core.errors import BadInput
@@ -31,7 +31,6 @@ from shoal.distributed.rows import columns, from_rows, routes, to_json, to_rows
 from shoal.distributed.synchronous import Synchronous
 
 EVERYBODY = np.arange(POPULATION)
-RENEWED = renewed(EVERYBODY)  # rows are uids
 STATES = {u: key_of(state_of(u)) for u in range(POPULATION)}
 
 
@@ -63,7 +62,6 @@ def test_mpi(tmp_path: Path, count: int) -> None:
         assert rank["said"] == "from 0: é"
     assert [s for rank in told for s in rank["states"]] == [STATES[p].hex() for p in expected(EVERYBODY)]
     assert [x for rank in told for x in rank["own_rate"]] == hyper_of(np.array(expected(EVERYBODY)))["rate"].tolist()
-    assert {int(uid): tuple(x) for rank in told for uid, x in rank["renewed"].items()} == RENEWED
     assert [rank["champion"] for rank in told] == [STATES[POPULATION - 1].hex()] + [None] * (count - 1)
 
 
@@ -75,7 +73,6 @@ def test_local() -> None:
     evolved = crew.evolve(shared, decide, 3)
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
     assert key_of((evolved.champion, ())) == STATES[3]
-    assert shard.renewed == RENEWED
     assert evolved.evolution == "state"
 
 
@@ -149,7 +146,6 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     for worker, shard in workers[1:]:
         _, again = go(worker)
         mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)
-        assert shard.renewed == {uid: x for uid, x in RENEWED.items() if uid in shard.uid}
         assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
         assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -41,9 +40,9 @@ class Case:
         self.shard.train(0, iterations=2, chunk=2)
         return self.shard
 
-    def adopt(self, *parents: int, renewed: Any = MappingProxyType({}), **changed: Any) -> None:
+    def adopt(self, *parents: int, **changed: Any) -> None:
         hyper = self.hyper | {k: np.float32(v) for k, v in changed.items()}
-        self.shard.apply(Decision(np.array(parents), hyper, renewed=renewed), {})
+        self.shard.apply(Decision(np.array(parents), hyper), {})
 
 
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
@@ -80,41 +79,6 @@ def test_a_chain_moves_old_states(case):
     case.adopt(3, 0, 1, 2)
     for child, parent in enumerate((3, 0, 1, 2)):
         assert same(member(learned(shard), child), member(before, parent))
-
-
-@pytest.mark.slow  # another program of each agent
-def test_beginning_anew(case):
-    """A share of one's weights and a share of fresh ones; with nothing of the old, all is fresh; others stay as they are."""
-    shard = case.begin()
-    before, weights = learned(shard), case.agent.weights
-    case.adopt(0, 1, 2, 3, renewed={0: (0.0, 1.0)})
-    fresh = member(learned(shard), 0)
-    shard = case.begin()
-    spoilt = jax.tree.map(
-        lambda x: x.at[1].set(jnp.nan) if x.dtype == jnp.float32 else x, shard.population.members.learned
-    )
-    shard.population = shard.population._replace(members=shard.population.members._replace(learned=spoilt))
-    running, counts = (
-        np.asarray(x) for x in (shard.rollouts.world.progress.length, shard.rollouts.world.progress.counts)
-    )
-    case.adopt(0, 1, 2, 3, renewed={0: (0.2, 0.1), 1: (0.0, 1.0)})
-    after, still = learned(shard), np.asarray(shard.rollouts.world.progress.counts)
-    assert (running[:2] > 0).any() and not still[:2][running[:2] > 0].any(), (
-        "judged by episodes of who was there before"
-    )
-    assert (still[2:] == counts[2:]).all() and still[2:].any()
-    assert same(member(after, [2, 3]), member(before, [2, 3]))
-    for name in before._fields:
-        mine, old, new = (getattr(x, name) for x in (member(after, 0), member(before, 0), fresh))
-        if name in weights:
-            expected = jax.tree.map(lambda a, b: 0.2 * a + 0.1 * b, old, new)
-            jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-7), mine, expected)
-            assert not same(mine, old)
-        else:
-            assert same(mine, old)
-    assert np.asarray(tree.finite(after)).all() and not same(member(after, 1), fresh)
-    rates = {"updates", "optimiser", "policy_optimiser", "critic_optimiser"} & set(before._fields)
-    assert all(same(getattr(member(after, 1), name), getattr(fresh, name)) for name in rates)  # zeros, of nobody's
 
 
 def test_nobody_copies(case):

@@ -35,7 +35,6 @@ def main(folder: Path) -> None:
                 "stop": shared.stop,
                 "states": [key_of(state).hex() for state in shard.states],
                 "own_rate": shard.hyper["rate"].tolist(),
-                "renewed": shard.renewed,
                 "champion": None if evolved.champion is None else key_of((evolved.champion, ())).hex(),
                 "said": exchange.broadcast(f"from {exchange.rank}: é" * 1000)[:9],
             }

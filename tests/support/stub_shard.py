@@ -58,7 +58,6 @@ class StubShard:
             return {"step": 0.5}
         assert all(decision.parents[row] == row for row in arrived)
         self.states = [arrived.get(i, self.states[p]) for i, p in enumerate(decision.parents)]
-        self.renewed = {int(self.uid[row]): x for row, x in decision.renewed.items()}
         return {}
 
 
@@ -66,17 +65,11 @@ KIND: Any = SimpleNamespace(snapshot=state_of(0))
 
 
 def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[str, Decision]:
-    """Every third member copies the one 4 uids further on, in a circle among those to be seen; the one after it, with an odd
-    number, begins anew."""
+    """Every third member copies the one 4 uids further on, in a circle among those to be seen."""
     m = len(stats.uid)
     parents = np.where(stats.uid[mine] % 3 == 0, (mine + 4) % m, mine)
     hyper = {name: values[parents] for name, values in stats.hyper.items()}
-    return "state", Decision(parents, hyper, renewed=renewed(stats.uid[mine]))
-
-
-def renewed(uid: np.ndarray) -> dict[int, tuple[float, float]]:
-    """By row, the shares of those that `decide` lets begin anew."""
-    return {row: (float(u), 0.5) for row, u in enumerate(uid.tolist()) if u % 3 == 1 and u % 2}
+    return "state", Decision(parents, hyper)
 
 
 def expected(uid: np.ndarray) -> list[int]:
