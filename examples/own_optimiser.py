@@ -11,8 +11,8 @@ import optuna
 from rich.console import Console
 
 from shoal import Range
-from shoal.commands.study import conduct
 from shoal.study.results import read_results
+from shoal.study.scheduler import run_study
 
 STUDY = """
 base:
@@ -62,7 +62,7 @@ def main() -> None:
     # In a shell: shoal study compare.yaml, where Python finds own_optimiser.
     file = Path("compare.yaml")
     file.write_text(STUDY)
-    place, failed = conduct(file, Path("runs"), Console())
+    place, failed = run_study(file, Path("runs"), Console())
     results = read_results(place)
     reached = ", ".join(f"{arm} {results.scores(arm).mean():.0f}" for arm in results.study.arms)
     print(f"{failed} runs failed; of 500 the champions reach: {reached}")

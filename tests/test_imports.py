@@ -28,7 +28,7 @@ LAYERS: dict[str, set[str]] = {
     "distributed": {"core", "members", "experiment", "trainers"},
     "records": {"core", "methods", "experiment"},
     "report": {"core", "experiment", "records", "run"},
-    "study": {"core", "experiment", "trainers", "records", "report"},
+    "study": {"core", "methods", "members", "experiment", "trainers", "distributed", "records", "report", "run"},
     "export": {"core", "rl", "environments", "experiment", "run"},
     "run": {"core", "environments", "trainers", "members", "experiment", "distributed", "records"},
 }

@@ -219,7 +219,7 @@ def replay(
 
     The agent may be another one, such as Shoal's own ppo where RUN had sb3:PPO: what it has under another name is renamed.
     """
-    from shoal.commands.retrain import replay as run_schedule
+    from shoal.study.replay import replay as run_schedule
 
     look_here(trust_code)
     how = {"population": population, "generations": generations, "seed": seed, "trust_code": trust_code}
@@ -237,17 +237,17 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.shipped import found
-    from shoal.commands.study import conduct
     from shoal.study.compare import seeds_told
     from shoal.study.cost import costs, told, unlike
     from shoal.study.page import write_page
     from shoal.study.results import read_results
+    from shoal.study.scheduler import run_study
 
     look_here()
     screen = Output()
     again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
     try:
-        path, failed = conduct(found(file, study=True), workspace, screen, quiet)
+        path, failed = run_study(found(file, study=True), workspace, screen, quiet)
     except (Interrupted, KeyboardInterrupt):
         ending(INTERRUPTED)
         screen.print(f"interrupted; {again}", soft_wrap=True)

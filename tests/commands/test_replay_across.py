@@ -11,11 +11,11 @@ import pytest
 from support.runs import rows, shoal, tiny
 
 from shoal.agents import dqn, ppo, sac, td3
-from shoal.commands import retrain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.report.schedule import schedule
 from shoal.run.loop import train
+from shoal.study import replay
 from shoal.trainers.live import LIVE, translate
 
 
@@ -65,7 +65,7 @@ def test_ppo_follows_what_sb3_found(six: Path, tmp_path: Path, monkeypatch: pyte
         asked.append(experiment)
         return train(experiment, callbacks)
 
-    monkeypatch.setattr(retrain, "train", watch)
+    monkeypatch.setattr(replay, "train", watch)
     outcome = shoal("replay", run, tmp_path / "own.yaml", "--population", 4, "--quiet", "--run-dir", tmp_path / "again")
     assert outcome.code == 0, outcome.err
     assert "ppo has nothing like batch_size: the schedule goes without" in outcome.out + outcome.err

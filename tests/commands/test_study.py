@@ -23,7 +23,6 @@ from support.messages import Said
 from support.runs import SETTINGS, Signals, shoal, start, tiny
 from support.runs import rows as lines
 
-from shoal.commands.study import conduct
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadField
 from shoal.distributed.directory import probe
@@ -32,6 +31,7 @@ from shoal.experiment.files import dump
 from shoal.experiment.plan import make_plan
 from shoal.records.screen import Output
 from shoal.run import control
+from shoal.study.scheduler import run_study
 
 ARMS = {"pbt": {}, "control": {"method": "independent"}, "again": {"replay": "pbt"}}
 TIMES = ("seconds", "compile_seconds", "date", "command")
@@ -113,7 +113,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
     path, run = file(tmp_path, base=SETTINGS | {"generations": 3}, arms={"pbt": {}}), tmp_path / "out/runs/pbt/0"
     command = ("study", path, "--workspace", tmp_path / "out")
     with monkeypatch.context() as during:
-        during.setattr("shoal.commands.study.TensorBoard", lambda: Signals(1, "train"))
+        during.setattr("shoal.study.scheduler.TensorBoard", lambda: Signals(1, "train"))
         stopped = shoal(*command)
     assert (stopped.code, stopped.err) == (3, "")
     assert f"interrupted; go on with: shoal study {path} --workspace {tmp_path / 'out'}\n" in stopped.out
@@ -178,7 +178,7 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
                 raise BadField("worker", "it is at work")
             super().__init__(*arguments)
 
-    monkeypatch.setattr("shoal.commands.study.Lease", Claim)
+    monkeypatch.setattr("shoal.study.scheduler.Lease", Claim)
     stopped = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
     assert stopped.code == 3 and "go on with: shoal study" in stopped.out
     assert not list((tmp_path / "out/leases").iterdir()) and not (tmp_path / "out/runs").exists()
@@ -358,7 +358,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
         base=SETTINGS | {"generations": 100, "checkpoint": {"every": 1, "keep": 200}},
         arms=ARMS | {"keep": {"method": {"name": "pbt", "explore": "keep"}}},
     )
-    conduct(path, tmp_path / "whole", Output(), quiet=True)
+    run_study(path, tmp_path / "whole", Output(), quiet=True)
     study, times = tmp_path / "killed", {}
     command = ("study", path, "--workspace", study, "--quiet")
     for _ in range(3):

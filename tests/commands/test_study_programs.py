@@ -12,11 +12,11 @@ import pytest
 import yaml
 from support.runs import SETTINGS, same_run
 
-from shoal.commands.study import conduct
 from shoal.experiment.experiment import Experiment
 from shoal.members.devices import Program
 from shoal.records.screen import Output
 from shoal.run.loop import train
+from shoal.study.scheduler import run_study
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
     "living": ({}, {"pbt": {}, "control": {"method": "independent", "interval": 96, "hyper": {"discount": 0.9}}}),
@@ -55,7 +55,7 @@ def test_runs_are_compiled_once_and_equal_those_of_train(
     file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
     compiled: list[str] = []
     monkeypatch.setattr(Program, "_trace", noted(compiled, Program._trace))
-    conduct(file, out, Output(), quiet=True)
+    run_study(file, out, Output(), quiet=True)
     assert compiled and sorted(compiled) == sorted(set(compiled))
     seconds = {
         (arm, seed): json.loads((out / f"runs/{arm}/{seed}/result.json").read_text())["compile_seconds"]

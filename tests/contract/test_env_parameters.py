@@ -19,7 +19,6 @@ from support.messages import Said, shown
 from support.runs import build_run, rows, same_run, shoal, tiny
 from support.tiny import member, same
 
-from shoal.commands.retrain import replay
 from shoal.core.keys import derive, jax_key, stream
 from shoal.core.population import Decision
 from shoal.core.spec import Discrete, Spec
@@ -31,6 +30,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
+from shoal.study.replay import replay
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch
 SHORT = {"gymnax:Pendulum-v1": {"max_steps_in_episode": 7}, "gym:Pendulum-v1": {"max_episode_steps": 7}}

@@ -9,12 +9,12 @@ import pytest
 from support.cases import others_slow
 from support.runs import Signals, rows, same_run, tiny
 
-from shoal.commands.retrain import follower
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
+from shoal.study.replay import follower
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}

@@ -13,10 +13,10 @@ import pytest
 from support.runs import COMMAND, flags, mpiexec, record, rows, same_run, shoal, tiny
 
 from shoal.commands.evaluate import evaluate
-from shoal.commands.retrain import replay
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Fitness
 from shoal.run.loop import resume, train
+from shoal.study.replay import replay
 
 ON_DEVICE, ON_HOST = "support.numbered:on_device", "support.numbered:on_host"
 TRAIN, VALIDATION, TEST = (10, 14), (1000, 2000), (5000, 6000)

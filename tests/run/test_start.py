@@ -15,7 +15,6 @@ from safetensors.numpy import load_file, save
 from support.messages import Said, shown
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
-from shoal.commands import retrain
 from shoal.commands.doctor.checks import warm_start
 from shoal.core.arrays import arrays_in, pack
 from shoal.core.atomic import seal
@@ -28,6 +27,7 @@ from shoal.run.control import Control
 from shoal.run.loop import resume, train
 from shoal.run.origin import read_origin
 from shoal.run.start import begin, enter
+from shoal.study import replay
 
 pytestmark = pytest.mark.usefixtures("shared_programs")
 SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
@@ -164,8 +164,8 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
     assert [row["steps"] for row in lines] == [64] * 4 + [128] * 4
     assert [row["uid"] for row in lines] == [0, 1, 2, 3] * 2
     replayed: list[Experiment] = []
-    monkeypatch.setattr(retrain, "train", lambda experiment, callbacks: replayed.append(experiment))
-    retrain.replay(second)
+    monkeypatch.setattr(replay, "train", lambda experiment, callbacks: replayed.append(experiment))
+    replay.replay(second)
     assert [(e.init_from, e.population) for e in replayed] == [(None, 1)]
 
 

@@ -1,4 +1,4 @@
-"""Training single agents with the schedule of hyperparameters that a population found."""
+"""Single agents that follow the schedule of hyperparameters that a population found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shoal.trainers.live import LIVE, translate
 
 
 def replay(run: Path, *, callbacks: Sequence[Callback] = (), **how: Any) -> Result:
-    """Train agents that follow the schedule of a run's champion; how: see `follower`. Raises BadInput."""
+    """Train agents that follow the schedule of a run's champion. Raises BadInput. how: see `follower`"""
 
     def note(message: str) -> None:
         for callback in callbacks:
@@ -49,37 +49,35 @@ def follower(
     trust_code: bool = False,
     note: Callable[[str], None] = lambda message: None,
 ) -> Experiment:
-    """The experiment of `population` agents that follow the champion's schedule and never copy.
+    """The experiment of `population` agents that follow the champion's schedule and never copy. Raises BadInput.
 
-    Raises BadInput without a run.
-
-    file: an experiment whose agent and environment take the place of the run's; the intervals are those of the run
-    generations: as many as the schedule has, where not given; more go on with its last values
-    budget: in place of them, as that of an experiment
-    trust_code: import what the run names, where it is not Shoal's. note: hears what the user should know
+    file: an experiment whose agent and environment replace those of the run; the interval stays
+    generations: by default as many as the schedule has; more go on with its last values
+    budget: as that of an experiment, in place of generations
+    trust_code: import code that the run names. note: is called with messages to the user
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
     run_dir = str(absolute(run_dir or f"{run}-replay"))  # before the environment is made
     name, tuned = experiment.method_name, sorted(experiment.space or ())
-    if METHODS.get(name) is Schedule:  # itself a replay
+    if METHODS.get(name) is Schedule:  # the run is a replay itself
         made = method(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
     elif not read_run(run).method.tunes:
-        raise BadInput(f"{run} has no schedule to follow: method {name} tunes nothing")
+        raise BadInput(f"{run} has no schedule: method {name} tunes nothing")
     if not tuned:
-        raise BadInput(f"{run} has no schedule to follow: its space is empty, so that nothing was tuned")
+        raise BadInput(f"{run} has no schedule: its space is empty, so nothing was tuned")
     found = schedule(run)
     if not found:
-        raise BadInput(f"{run} has no lineage to follow: its first generation has not ended")
-    if untold := [name for name in tuned if name not in found[0]]:
-        raise BadInput(f"{run} has no schedule to follow: its lineage does not tell of {', '.join(untold)}")
+        raise BadInput(f"{run} has no schedule yet: its first generation has not ended")
+    if missing := [name for name in tuned if name not in found[0]]:
+        raise BadInput(f"{run} has no schedule: its lineage has no values of {', '.join(missing)}")
     each = zip(found, _intervals(run, found, experiment.population), strict=True)
     rows = [{name: row[name] for name in tuned} for row, times in each for _ in range(times)]
     if file is None:
         trained = replace(experiment, init_from=None)
         if experiment.init_from:
-            note(f"{run} began with what {experiment.init_from} had learned; this agent begins with nothing")
+            note(f"{run} started from the weights of {experiment.init_from}; this agent starts from scratch")
     else:
         trained = located(load(file))
         with blame(file, always=False):
@@ -105,23 +103,21 @@ def _intervals(run: Path, found: list[dict[str, Any]], population: int) -> list[
     until = [round(made / steps[0]) for made in steps]
     lasted = [after - before for before, after in pairwise([0, *until])]
     if not all(1 <= times <= population for times in lasted):
-        raise BadInput(
-            f"{run} has no schedule to follow: its lineage has generations that no member can have trained for"
-        )
+        raise BadInput(f"{run} has no schedule: steps in its lineage.jsonl are impossible")
     return lasted
 
 
 def _for_another(
     run: Path, rows: list[dict[str, float]], found: Experiment, trained: Experiment, note: Callable[[str], None]
 ) -> list[dict[str, float]]:
-    """The schedule that one experiment found, for the agent of another one. Raises BadInput where that has none of it."""
+    """The schedule of one experiment for the agent of another one. Raises BadInput if it has none of the hyperparameters."""
     prepare()
     plan = planned(replace(alone(trained), method="independent", space={}))
     known, agent = plan.defaults, plan.experiment.agent_name
     source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, plan.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]
     if len(left_out) == len(rows[0]):
-        raise BadInput(f"{run} has no schedule for {agent}: nothing there is like {', '.join(left_out)}")
+        raise BadInput(f"{run} has no schedule for {agent}, which has none of {', '.join(left_out)}")
     if left_out:
-        note(f"{agent} has nothing like {', '.join(left_out)}: the schedule goes without")
+        note(f"{agent} has no {', '.join(left_out)}: left out of the schedule")
     return [translate(row, source, known, target) for row in rows]
