@@ -99,14 +99,18 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
         ["study", "cartpole", "--run-dir", "runs/a"],
         ["compare", "a", "b", "--output=c.html"],
         ["resume", "runs/a", "--run-dir", "runs/b"],
+        ["play"],
+        ["schedule", "runs/a", "--format", "xml"],
+        ["train", "--population", "six"],
+        ["train", "--population"],
     ],
     ids=shown,
 )
 def test_what_no_command_takes(given: list[str], said: Said) -> None:
     outcome = shoal(*given)
     assert (outcome.code, outcome.out) == (2, "")
-    words = outcome.err.replace("│", " ").split()
-    said(" ".join(word for word in words if word.strip("-─")))
+    assert outcome.err.count("\n") == 1
+    said(outcome.err)
 
 
 SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field then is

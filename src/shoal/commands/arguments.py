@@ -1,41 +1,44 @@
-"""From the words of a command line to a subcommand that runs."""
+"""From the arguments of the command line to a call of a subcommand."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr
 from dataclasses import fields, is_dataclass, make_dataclass
 from functools import partial, wraps
 from inspect import signature
-from io import StringIO
-from itertools import groupby
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
-from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
+from tyro._arguments import ArgumentDefinition
+from tyro._errors import (  # its hook for errors, which has no public name yet
+    BadValue,
+    InstantiationFailure,
+    InvalidChoice,
+    MissingArgs,
+    ParseErrorEvent,
+    UnrecognizedArgs,
+    on_parse_error,
+)
+from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from shoal import __version__
-from shoal.core.errors import BadInput, unknown
+from shoal.core.errors import BadInput, called_here, nearest, unknown
 from shoal.core.interrupts import DONE
 
 Command = Callable[..., int]
 T = TypeVar("T")
-# What commands and other programs call the place where they write.
-PLACES = {"run-dir", "workspace", "out", "output", "outdir", "output-dir", "dir", "directory", "folder", "logdir"}
+# Names of flags for the output directory, here and elsewhere.
+PLACES = {"run_dir", "workspace", "out", "output", "outdir", "output_dir", "dir", "directory", "folder", "logdir"}
 CONFIG = (FlagCreatePairsOff, OmitArgPrefixes)  # no --no-quiet, and no --flags.seed
 
 
 def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> int:
-    """Call the subcommand that is asked for; none, or `help`, asks for help. Where that is all, SystemExit with it.
-
-    Raises BadInput for what nothing takes.
-    """
+    """Call a subcommand. Without one, or with `help`, print the help and raise SystemExit. Raises BadInput."""
     if given[:1] in ([], ["help"]):
         given = [*given[1:], "--help"]
     for command in commands:
         if given[:1] == [command.__name__]:
-            return _told(f"shoal {command.__name__}", partial(_bound, command, given[1:]), partial(_flags, command))()
+            return _parsed(f"shoal {command.__name__}", partial(_bound, command, given[1:]), partial(_flags, command))()
     if given == ["--version"]:
         print(f"shoal {__version__}")
         return DONE
@@ -45,11 +48,11 @@ def call(commands: Sequence[Command], overview: str, given: Sequence[str]) -> in
     for command in commands:  # without their arguments, because their types and defaults take longest to import
         bare = make_dataclass(command.__name__, (), namespace={"__doc__": command.__doc__})
         app.command(command if completion else bare)
-    return _told("shoal", lambda: app.cli(prog="shoal", description=overview, args=given, config=CONFIG))
+    return _parsed("shoal", lambda: app.cli(prog="shoal", description=overview, args=given, config=CONFIG))
 
 
 def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
-    """A command with its arguments."""
+    """A command bound to its parsed arguments."""
 
     @wraps(command)
     def bind(*positional: Any, **named: Any) -> Callable[[], int]:
@@ -59,50 +62,69 @@ def _bound(command: Command, arguments: Sequence[str]) -> Callable[[], int]:
 
 
 def _flags(command: Command) -> list[str]:
-    """The names of what a command takes; of a dataclass those of its fields."""
-    taken = get_type_hints(command)
+    """Names of the flags of a command; a dataclass stands for its fields."""
+    hints, extras = get_type_hints(command), get_type_hints(command, include_extras=True)
     return [
         name
         for parameter in signature(command).parameters
-        for name in ([f.name for f in fields(taken[parameter])] if is_dataclass(taken[parameter]) else [parameter])
+        if Positional not in getattr(extras[parameter], "__metadata__", ())
+        for name in ([f.name for f in fields(hints[parameter])] if is_dataclass(hints[parameter]) else [parameter])
     ]
 
 
-def _told(command: str, parse: Callable[[], T], flags: Callable[[], Sequence[str]] = tuple) -> T:
-    """What the parser makes of the arguments of a command. Raises BadInput, a line with what it says, where it refuses.
+def _parsed(command: str, parse: Callable[[], T], flags: Callable[[], Sequence[str]] = tuple) -> T:
+    """The result of tyro for a command. Raises BadInput with one line if tyro rejects the arguments.
 
-    flags: gives those that the command takes
+    flags: returns the names of the flags of the command
     """
+
+    def reject(event: ParseErrorEvent) -> None:
+        if problem := _problem(event, flags):
+            raise BadInput(f"{problem}; see {command} --help")
+
     try:
-        with redirect_stderr(StringIO()) as said:
+        with on_parse_error(reject):
             return parse()
     except AssertionError as error:  # a shell that tyro does not know
         raise BadInput(str(error)) from error
-    except SystemExit as end:
-        if end.code in (None, DONE):
-            raise
-        _, *box = re.sub(r"\x1b\[[\d;]*m", "", said.getvalue()).splitlines()  # below its title
-        lines = [line.strip("│|╭╮╰╯ ") for line in box]
-        parts = [list(part) for ruled, part in groupby(lines, lambda line: not line.strip("─-")) if not ruled]
-        problem = " ".join(parts[0]).removesuffix(".")
-        near = [line for part in parts if part[0] == "Perhaps you meant:" for line in part if line.startswith("--")]
-        if not near and problem.startswith("Unrec"):
-            near = _as_flag(problem, flags())
-        hint = f"; did you mean {' or '.join(near)}?" if near else ""
-        raise BadInput(f"{problem}{hint}; {command} --help says what there is") from end
 
 
-def _as_flag(problem: str, flags: Sequence[str]) -> list[str]:
-    """What a command has, of these flags, for what is no flag of it: the place where it writes, by whatever name; or how a
-    field is set, as in `--config.rollout 64`: --set config.rollout=64."""
-    asked = re.search(r"--([a-z][a-z_-]*)", problem)
-    if asked and asked[1].replace("_", "-") in PLACES:
-        return [f"--{name.replace('_', '-')}" for name in ("run_dir", "workspace", "out") if name in flags][:1]
-    if "set" not in flags:
-        return []
-    if taken := re.search(r"--([a-z_]+(?:\.\w+)+)(?:=|, )([^\s,]+)", problem):
-        return [f"--set {taken[1]}={taken[2]}"]
-    return ["--set FIELD=VALUE"] if "--" in problem else []
+def _problem(event: ParseErrorEvent, flags: Callable[[], Sequence[str]]) -> str:
+    """The message of an error of tyro; empty for one that tyro prints itself."""
+    match event:
+        case UnrecognizedArgs(tokens=tokens):
+            meant = _meant(tokens, flags())
+            return f"unrecognized arguments: {' '.join(tokens)}" + (f"; did you mean {meant}?" if meant else "")
+        case MissingArgs(missing_arguments=missing):
+            return f"missing arguments: {' '.join(_name(each.arg) for each in missing)}"
+        case InvalidChoice(argument=argument, value=value, choices=choices):
+            return f"{_name(argument)} {value}: choose from {', '.join(choices)}"
+        case BadValue(argument=argument):
+            return f"{_name(argument)} needs a value"
+        case InstantiationFailure(argument=argument, message=message):
+            return f"{_name(argument)}: {message}" if argument else message
+    return ""
+
+
+def _name(argument: ArgumentDefinition) -> str:
+    """The name of an argument in the help."""
+    return str(argument.lowered.metavar) if argument.is_positional() else argument.display_name()
+
+
+def _meant(tokens: Sequence[str], flags: Sequence[str]) -> str:
+    """The flag that unrecognized arguments stand for: the output directory or a flag of a similar name, or --set."""
+    at = next((i for i, token in enumerate(tokens) if token.startswith("--")), None)
+    if at is None:
+        return ""
+    name, _, value = tokens[at].removeprefix("--").partition("=")
+    name = name.replace("-", "_")
+    places = [place for place in ("run_dir", "workspace", "out") if place in flags][:1]
+    if near := places if name in PLACES else called_here(name, flags) or nearest(name, flags):
+        return " or ".join(f"--{flag.replace('_', '-')}" for flag in near)
+    if name in PLACES or "set" not in flags:
+        return ""
+    value = value or next(iter(tokens[at + 1 :]), "")
+    return f"--set {name}={value}" if "." in name and value else "--set FIELD=VALUE"
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:
@@ -116,8 +138,7 @@ def one_by_one(arguments: Sequence[str]) -> list[str]:
 
 
 def isaac_arguments(arguments: Sequence[str]) -> list[str]:
-    """The arguments of Isaac Lab's command as tyro takes them: `--kit_args` with its value, which looks like flags, in one;
-    all overrides, which may stand anywhere, behind the others."""
+    """Arguments of Isaac Lab's command in the form of tyro: `--kit_args=VALUE`, and overrides behind all others."""
     given: list[str] = []
     for argument in arguments:
         if given[-1:] in (["--kit_args"], ["--kit-args"]):
