@@ -129,7 +129,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "seed": ("7", 7),
     "run_dir": ("'1e5'", "1e5"),
     "python": ("/usr/bin/python3", "/usr/bin/python3"),
-    "start": ("runs/before/champion", "runs/before/champion"),
+    "init_from": ("runs/before/champion", "runs/before/champion"),
     "processes": ("{count: 3}", TrainerProcesses(count=3)),
     "fitness": ("{episodes: 5}", Fitness(episodes=5)),
     "checkpoint": ("{keep: 5}", Checkpoint(keep=5)),

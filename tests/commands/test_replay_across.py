@@ -68,7 +68,7 @@ def test_ppo_follows_what_sb3_found(six: Path, tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(replay, "train", watch)
     outcome = shoal("replay", run, tmp_path / "own.yaml", "--population", 4, "--quiet", "--run-dir", tmp_path / "again")
     assert outcome.code == 0, outcome.err
-    assert "ppo has nothing like batch_size: the schedule goes without" in outcome.out + outcome.err
+    assert "ppo has no batch_size: left out of the schedule" in outcome.out + outcome.err
     (experiment,) = asked
     assert (experiment.interval, experiment.generations, experiment.hyper) == (64, 6, {"epochs": 2.0})
     for row, found in zip(rows(tmp_path / "again" / "lineage.jsonl")[::4], schedule(six), strict=True):
@@ -81,5 +81,5 @@ def test_an_agent_that_has_none_of_it(six: Path, tmp_path: Path) -> None:
     (tmp_path / "own.yaml").write_text("{env: none, agent: support.trainers:Sound}")
     outcome = shoal("replay", six, tmp_path / "own.yaml", "--run-dir", tmp_path / "again")
     assert outcome.code == 2 and outcome.err.count("\n") == 1
-    assert "has no schedule for support.trainers:Sound: nothing there is like clip_range, discount," in outcome.err
+    assert "has no schedule for support.trainers:Sound, which has none of clip_range, discount," in outcome.err
     assert not (tmp_path / "again").exists()

@@ -1,38 +1,40 @@
-"""The terminal's view of a study: a table with a line per arm, and the time left."""
+"""The terminal's view of a study: a line per arm, and the time left."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from rich.table import Table
 
 from shoal.records.screen import plain_table
+from shoal.study.results import RunOutcome
+from shoal.study.study_file import RunKey
 
-if TYPE_CHECKING:
-    from shoal.study.scheduler import Scheduler
+Arms = Mapping[tuple[str, str], Sequence[RunKey]]  # by task and arm
 
 
-def progress_table(study: Scheduler) -> Table:
-    """Runs and mean score of each arm, and the run at work."""
-    table = plain_table(title=progress_line(study), title_justify="left")
+def progress_table(title: str, arms: Arms, outcomes: Mapping[RunKey, RunOutcome], now: Mapping[RunKey, float]) -> Table:
+    """Runs and mean score of each arm, and the share of the runs at work that is done."""
+    table = plain_table(title=title, title_justify="left")
     for name in ("task", "arm", "runs", "mean of champions", "now"):
         table.add_column(name, justify="right" if name in ("runs", "mean of champions") else "left")
-    for (task, arm), keys in study.arms.items():
-        scores = [study.outcomes[key].score for key in keys if key in study.outcomes]
+    for (task, arm), keys in arms.items():
+        scores = [outcomes[key].score for key in keys if key in outcomes]
         mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
-        now = f"seed {study.running.seed}, {study.share:.0%}" if study.running in keys and study.running else ""
-        table.add_row(task, arm, f"{len(scores)}/{len(keys)}", mean, now)
+        running = ", ".join(f"seed {key.seed}, {share:.0%}" for key, share in now.items() if key in keys)
+        table.add_row(task, arm, f"{len(scores)}/{len(keys)}", mean, running)
     return table
 
 
-def progress_line(study: Scheduler) -> str:
-    """Runs that are done, and the time left if this process does all the others."""
-    seconds, over = 0.0, study.over
-    known = {key: x for key, outcome in study.outcomes.items() if (x := outcome.row["seconds"]) == x}
-    for keys in study.arms.values():
-        durations = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
-        seconds += sum(durations) / len(durations) * sum(key not in over and study.is_due(key) for key in keys)
-    left = time.strftime("%H:%M:%S", time.gmtime(seconds)) if seconds < 86_400 else f"{seconds / 3600:.0f} hours"
-    most = "at most " if study.study.interim_analyses else ""
-    return f"{len(study.outcomes)} of {most}{len(study.trials)} runs, {most}{left} left"
+def time_left(arms: Arms, outcomes: Mapping[RunKey, RunOutcome], is_left: Callable[[RunKey], bool]) -> str:
+    """The time until the end of the study if this process does all the runs that are left."""
+    known = {key: x for key, outcome in outcomes.items() if (x := outcome.row["seconds"]) == x}
+
+    def seconds() -> Iterator[float]:
+        for keys in arms.values():
+            took = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
+            yield sum(took) / len(took) * sum(map(is_left, keys))
+
+    left = sum(seconds())
+    return time.strftime("%H:%M:%S", time.gmtime(left)) if left < 86_400 else f"{left / 3600:.0f} hours"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.live import Live
+from rich.table import Table
 
 from shoal.core.atomic import FOLDER, absolute, check_kind, write_file
 from shoal.core.backend import on_jax
@@ -28,7 +29,7 @@ from shoal.records.tensorboard import TensorBoard
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 from shoal.study.compare import seeds_told, stopped
-from shoal.study.display import progress_line, progress_table
+from shoal.study.display import progress_table, time_left
 from shoal.study.replay import follower
 from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
 from shoal.study.sequences import FRESH, put_together
@@ -88,32 +89,39 @@ def _write_study(study: Study, path: Path, file: Path) -> None:
 
 
 class Scheduler(Callback):
-    """Runs of a study: done, failed, due, and the one at work.
-
-    arms: keys of runs by (task, arm). outcomes: of runs that are done, by this process or another
-    running, share: the run at work in this process, and how much of it is done
-    """
+    """Runs of a study: done, failed, due, and the one at work in this process."""
 
     def __init__(self, study: Study, path: Path, planned: list[Trial], console: Screen, quiet: bool):
-        self.study, self._path, self._console, self._quiet = study, path, console, quiet
-        self.trials = {trial.key: trial for trial in planned}
-        self.arms = {arm: study.runs(*arm) for arm in product(study.all_tasks, study.arms)}
+        self._study, self._path, self._console, self._quiet = study, path, console, quiet
+        self._trials = {trial.key: trial for trial in planned}
+        self._arms = {arm: study.runs(*arm) for arm in product(study.all_tasks, study.arms)}
         self.failed: set[RunKey] = set()
-        self.outcomes: dict[RunKey, RunOutcome] = {}
-        self.running: RunKey | None = None
-        self.share = 0.0
+        self._outcomes: dict[RunKey, RunOutcome] = {}  # of runs that are done, by this process or another one
+        self._running: RunKey | None = None
+        self._share = 0.0
         self._lease: Lease | None = None
         self._part, self._parts = 0, 1  # of a sequence of runs
         self._ended: dict[int, bool] = {}  # whether the study ends at a look
 
     def live(self) -> Live:
-        """The table, redrawn while the context is open."""
-        return Live(console=self._console, get_renderable=lambda: progress_table(self), refresh_per_second=2)
+        """A table of the runs, redrawn while the context is open."""
+
+        def view() -> Table:
+            now = {self._running: self._share} if self._running else {}
+            return progress_table(self._progress(), self._arms, self._outcomes, now)
+
+        return Live(console=self._console, get_renderable=view, refresh_per_second=2)
+
+    def _progress(self) -> str:
+        """Runs that are done, and the time left."""
+        most, over = "at most " if self._study.interim_analyses else "", self._over
+        left = time_left(self._arms, self._outcomes, lambda key: key not in over and self._is_due(key))
+        return f"{len(self._outcomes)} of {most}{len(self._trials)} runs, {most}{left} left"
 
     @property
-    def over(self) -> set[RunKey]:
+    def _over(self) -> set[RunKey]:
         """Runs that are done, failed, or follow a failed one."""
-        return {*self.outcomes, *self.failed, *stranded(self.study, self.failed)}
+        return {*self._outcomes, *self.failed, *stranded(self._study, self.failed)}
 
     def attempt(self, trial: Trial, patient: bool) -> bool:
         """Do a run that is due and that no other process does. Returns True once it is done.
@@ -122,9 +130,9 @@ class Scheduler(Callback):
         """
         if (
             trial.key in self.failed
-            or self.is_done(trial)
+            or self._is_done(trial)
             or not self._can_start(trial)
-            or not self.is_due(trial.key, patient)
+            or not self._is_due(trial.key, patient)
         ):
             return False
         name = self._path / "leases" / "-".join(trial.key.parts)
@@ -139,7 +147,7 @@ class Scheduler(Callback):
                 return False
         try:
             attend()  # to a signal that came after the last time the lease asked
-            if self.is_done(trial):  # by a faster process
+            if self._is_done(trial):  # by a faster process
                 return False
             self._begin(trial, lease)
             failure = self._train(trial)
@@ -178,19 +186,19 @@ class Scheduler(Callback):
         return None
 
     def _begin(self, trial: Trial, lease: Lease) -> None:
-        self.running, self._lease, self.share = trial.key, lease, 0.0
+        self._running, self._lease, self._share = trial.key, lease, 0.0
         self._parts = 1 if trial.sequence is None else len(trial.sequence.parts(trial.experiment))
         with suppress(OSError):
             (self._path / trial.key.failure).unlink()
 
     def _end(self, trial: Trial, failure: str | None) -> None:
         """Record and print the outcome of a run."""
-        self.running, key = None, trial.key
-        for other in self.trials.values():
-            self.is_done(other)
+        self._running, key = None, trial.key
+        for other in self._trials.values():
+            self._is_done(other)
         if failure is None:
-            outcome = self.outcomes[key]
-            line = styled(f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {progress_line(self)}")
+            outcome = self._outcomes[key]
+            line = styled(f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._progress()}")
         else:
             self.failed.add(key)
             file = self._path / key.failure
@@ -199,7 +207,7 @@ class Scheduler(Callback):
             line = styled(("failed", "bold red"), f": {failure}")
         if not self._quiet or failure is not None:
             self._console.print(styled(f"{' '.join(key.parts)}: ") + line, soft_wrap=True)
-        for other_key, why in stranded(self.study, [key] if failure is not None else []).items():
+        for other_key, why in stranded(self._study, [key] if failure is not None else []).items():
             self._console.print(f"{' '.join(other_key.parts)}: {why}", soft_wrap=True)
 
     def start(self, event: Start) -> None:
@@ -211,15 +219,15 @@ class Scheduler(Callback):
         if self._lease is not None:
             self._lease.check()
         share = self._plan.progress(event.generation + 1, event.steps + event.evaluation_steps)
-        self.share = (self._part + min(share, 1.0)) / self._parts
+        self._share = (self._part + min(share, 1.0)) / self._parts
 
-    def is_done(self, trial: Trial) -> bool:
+    def _is_done(self, trial: Trial) -> bool:
         """True if a run is done, by this process or another one. Raises NotOurs."""
-        if trial.key not in self.outcomes:
+        if trial.key not in self._outcomes:
             outcome = read_outcome(self._path, trial.key)
             if outcome is not None and self.is_complete(trial):
-                self.outcomes[trial.key] = outcome
-        return trial.key in self.outcomes
+                self._outcomes[trial.key] = outcome
+        return trial.key in self._outcomes
 
     def is_complete(self, trial: Trial) -> bool:
         """True if all runs of a trial are done and have their pages. Raises NotOurs if another run is in its place."""
@@ -236,18 +244,18 @@ class Scheduler(Callback):
 
     def _can_start(self, trial: Trial) -> bool:
         """True unless the run whose schedule a trial follows is still to be done. Raises NotOurs."""
-        return trial.replays is None or self.is_done(self.trials[trial.replays])
+        return trial.replays is None or self._is_done(self._trials[trial.replays])
 
-    def is_due(self, key: RunKey, patient: bool = True) -> bool:
+    def _is_due(self, key: RunKey, patient: bool = True) -> bool:
         """True unless an interim analysis before a run has ended the study.
 
         patient: True also while other processes do runs before that analysis
         """
-        over = self.over
-        for n in self.study.interim_analyses:
+        over = self._over
+        for n in self._study.interim_analyses:
             if n > key.seed:
                 break
-            if any(other not in over for other in self.trials if other.seed < n):
+            if any(other not in over for other in self._trials if other.seed < n):
                 return patient
             if n not in self._ended:
                 self._ended[n] = (stopped(read_results(self._path)) or n + 1) <= n
