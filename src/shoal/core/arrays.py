@@ -20,7 +20,7 @@ Arrays = dict[str, np.ndarray]
 
 
 class Named:
-    """In the place of a tree: arrays by name, of which names, shapes and types are not known beforehand."""
+    """Stand-in for a tree of arrays whose names, shapes and types are not known beforehand."""
 
 
 def pack(tree: PyTree) -> bytes:
@@ -72,7 +72,7 @@ def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
 
 
 def within(arrays: Arrays, place: str) -> Arrays:
-    """Those that lie at a place of a tree, by their names there."""
+    """Select the arrays at a place of a tree, by their names there."""
     return {name.removeprefix(f"{place}/"): x for name, x in arrays.items() if name.startswith(f"{place}/")}
 
 

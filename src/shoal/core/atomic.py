@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, opened only where they lie; JSON that knows when it was damaged."""
+"""Atomic files, opened only where they lie; JSON with a checksum."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """JSON with a checksum, by which `unseal` knows it."""
+    """JSON with a checksum, which `unseal` verifies."""
     return json.dumps(content | {"manifest_crc32": _checksum(content)}, indent=1).encode()
 
 

@@ -157,7 +157,7 @@ def check_least(least: float, values: object, *names: str, within: str = "") -> 
 
 
 def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """Raises what `unknown` says of the first of these names that does not exist."""
+    """Raise `unknown` for the first of these names that does not exist."""
     known = list(known)
     for name in names:
         if name not in known:

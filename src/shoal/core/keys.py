@@ -43,7 +43,7 @@ def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
 
 
 def words(key: Seed, count: int) -> list[int]:
-    """`count` integers below 2**31, for libraries that take an integer as seed."""
+    """Draw `count` integers below 2**31, for libraries that take integers as seeds."""
     return [int(word) >> 1 for word in np.random.SeedSequence(_entropy(key)).generate_state(count)]
 
 

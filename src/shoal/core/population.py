@@ -83,7 +83,7 @@ class Contenders:
         return (self.best[-1] if len(self.best) == self.most else NOBODY).beaten_by(stats)
 
     def joined(self, new: ChampionSoFar) -> Contenders:
-        """With a new one; of equal ones the latest is the first."""
+        """Add a new one; of equal ones the latest is the first."""
         best = sorted((new, *self.best), key=lambda one: one.fitness, reverse=True)
         return replace(self, best=tuple(best[: self.most]))
 
@@ -126,11 +126,11 @@ class Recombination(NamedTuple):
 
     @property
     def parents(self) -> np.ndarray:
-        """int64 [M]: nobody copies anybody."""
+        """Parents int64 [M]: nobody copies."""
         return np.arange(len(self.weights))
 
     def part(self, rows: np.ndarray, parents: np.ndarray) -> Recombination:
-        """As that of `Decision`; the weights are those of all."""
+        """Return the part, as `Decision` does; the weights are those of all."""
         return self._replace(hyper={name: x[rows] for name, x in self.hyper.items()})
 
 

@@ -60,7 +60,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
-    """`value` as the type that `hint` asks for, where nothing is lost by it. Numbers of NumPy and paths count too."""
+    """Convert `value` to the type of `hint` where that loses nothing. NumPy's numbers and paths count too."""
     if hint is Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):

@@ -109,7 +109,7 @@ def each(function: Callable[..., Any], *observations: Any) -> Any:
 
 
 def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
-    """`actor` and `critic` of a `Spec` by the keys of its observations: robots of MuJoCo Playground, and what is modelled on
+    """Find `actor` and `critic` of a `Spec` by the keys of its observations: robots of MuJoCo Playground, and others like
     them, have `state` for policies and `privileged_state` for critics. Nothing where there are no such keys.
     """
     both = isinstance(obs_shape, Mapping) and {ACTOR, CRITIC} <= obs_shape.keys()

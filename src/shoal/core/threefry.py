@@ -19,7 +19,7 @@ ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]], np.uint32)  # of odd a
 PARITY = np.uint32(0x1BD11BDA)
 FEW = 1024  # numbers that are drawn in one piece
 # A key that is made in the loop that draws with it: LLVM follows each path through its rounds, in some programs for ever.
-# From 0.11 on JAX makes it apart where it is told to. 0.10 forgets that too early, and then does not end with others.
+# From 0.11 on JAX can make it apart. 0.10 forgets that too early, and then does not end with others.
 APART = jax.__version_info__ >= (0, 11)
 Words = tuple[jax.Array, jax.Array]
 

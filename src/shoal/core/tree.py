@@ -18,7 +18,7 @@ def take(tree: PyTree, rows: Any) -> PyTree:
 
 
 def where(mask: Any, yes: PyTree, no: PyTree) -> PyTree:
-    """`yes` where mask, else `no`; the mask's axes are the leading axes of every leaf. Of NumPy's arrays alone, NumPy's."""
+    """Take `yes` where mask, else `no`; the mask has the leading axes of every leaf. NumPy arrays stay NumPy arrays."""
 
     def choose(a: Any, b: Any) -> Any:
         xp = np if all(isinstance(x, np.ndarray) for x in (mask, a, b)) else jnp
@@ -28,7 +28,7 @@ def where(mask: Any, yes: PyTree, no: PyTree) -> PyTree:
 
 
 def finite(tree: PyTree, axes: int = 1) -> jax.Array:
-    """bool over the leading axes, [N]: no NaN and no infinity in any floating-point leaf of a member."""
+    """Mark the members, bool [N], without NaN or infinity in any floating-point leaf."""
 
     def of(x: jax.Array) -> jax.Array:
         if not jnp.issubdtype(x.dtype, jnp.floating):

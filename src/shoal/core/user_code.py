@@ -30,7 +30,7 @@ def import_from(name: str, what: str) -> Any:
 
 @contextmanager
 def attributed(field: str, failed: str, **more: Any) -> Iterator[None]:
-    """Raises BadInput for every exception of other people's code inside, which says where in that code it arose.
+    """Turn exceptions of other people's code inside into BadInput, with the place in that code.
 
     field: of the experiment, which names the code. failed: what could not be done, for the message. more: of `BadField`
     """
@@ -43,7 +43,7 @@ def attributed(field: str, failed: str, **more: Any) -> Iterator[None]:
 
 
 def one_line(error: BaseException) -> str:
-    """An error of other people's code in one line: its kind, message and place."""
+    """Describe an error of other people's code in one line: kind, message and place."""
     text = textwrap.shorten(str(error), LONGEST, placeholder=" ...")
     place = traceback.extract_tb(error.__traceback__)[-1]
     here = place.filename == __file__  # raised by what has no lines of its own

@@ -80,7 +80,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
 
 
 def quietly() -> None:
-    """Otherwise every console prints its version."""
+    """Keep consoles from printing their version."""
     import ale_py
 
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)

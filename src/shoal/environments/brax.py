@@ -39,7 +39,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
 
 
 def downwards(gravity: Any) -> float:
-    """In m/s2, never -0."""
+    """Gravity in m/s2, never -0."""
     return round(0.0 - float(gravity[2]), 4)
 
 
@@ -71,7 +71,7 @@ def simulated(
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
-    """The same environment with these values of its environment parameters, which it reads while it is traced."""
+    """Return the environment with these values of its parameters, which it reads while it is traced."""
     other, attributes = copy.copy(env), numbers_of(env)
     for name, value in values.items():
         if name == "gravity":

@@ -53,7 +53,7 @@ class DeviceEnvironment(NamedTuple):
 
 
 def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any]) -> DeviceEnvironment:
-    """The same environment with these values of its environment parameters, which may be traced."""
+    """Return the environment with these values of its parameters, which may be traced."""
     if not env_parameters:
         return environment
     assert environment.with_env_parameters is not None, "it has no environment parameters"
@@ -94,7 +94,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
-    """Raises BadInput where the options of an environment are too large, leave no time, or make it fail inside."""
+    """Raise BadInput where the options of an environment are too large, leave no time, or make it fail inside."""
     for name, value in options.items():
         if name in LIMITS and isinstance(value, (int, float)) and value < 1:
             raise BadField(f"env_options.{name}", "must be at least 1", value=value)
@@ -135,7 +135,7 @@ def adapted(
             return like(state), _floats(obs), reward.astype(jnp.float32), *ends
 
     def like(state: PyTree) -> PyTree:
-        """With its Python numbers as arrays, of the dtypes that a step returns."""
+        """Turn Python numbers of a state into arrays, of the dtypes that a step returns."""
         return jax.tree.map(lambda x, s: jnp.asarray(x, s.dtype), state, shapes)
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:

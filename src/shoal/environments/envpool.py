@@ -119,7 +119,7 @@ def twin(env: str) -> str:
 
 
 def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
-    """Raises BadInput for an option that a task does not have, or for one of another kind than its default."""
+    """Raise BadInput for an option that a task does not have, or for one of another kind than its default."""
     for option, value in options.items():
         if option in _OURS or option not in defaults:
             error = unknown("env_options", option, defaults.keys() - _OURS)
@@ -132,7 +132,7 @@ def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
 
 
 class _Envpool(Pool):
-    """Copies of envpool. It takes seeds when it is made only, so that a start makes it anew, within milliseconds."""
+    """Copies of envpool. They take seeds only when they are made, so a reset makes new ones, within milliseconds."""
 
     def __init__(self, make: Callable, arrays: Callable, n: int, objective: Objective):
         self._make, self._arrays, self.objective = make, arrays, objective
@@ -172,7 +172,7 @@ class _Envpool(Pool):
 
 
 def _shape(space: Any) -> tuple[int, ...]:
-    """Of a part of the observations; what is no array is flattened."""
+    """Shape and dtype of a part of the observations; parts that are no arrays are flattened."""
     from gymnasium import spaces
 
     return space.shape if isinstance(space, spaces.Box) else (spaces.flatdim(space),)
@@ -186,7 +186,7 @@ def _array(space: Any, obs: Any, n: int) -> np.ndarray:
 
 
 def _flat(space: Any, obs: Any, n: int) -> np.ndarray:
-    """Of n copies as one array [n, ...], in the order of `gymnasium.spaces.flatten`."""
+    """Observations of n copies as one array [n, ...], in the order of `gymnasium.spaces.flatten`."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Dict):

@@ -135,7 +135,7 @@ class _Vector:
 
 @contextmanager
 def callbacks_attributed(env: str) -> Iterator[None]:
-    """Raises BadInput where Python code that a compiled environment calls, by `jax.pure_callback`, fails inside."""
+    """Raise BadInput where Python code that a compiled environment calls, by `jax.pure_callback`, fails inside."""
     raised = _Raised()
     logger = logging.getLogger("jax._src.callback")
     logger.addFilter(raised)

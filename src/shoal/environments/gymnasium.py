@@ -59,7 +59,7 @@ def own_gymnasium_environment(factory: Callable, name: str, options: dict[str, A
 
 
 def missing_extras() -> list[str]:
-    """With which gymnasium could make more of its own environments here."""
+    """Name the extras with which gymnasium could make more of its own environments."""
     return [extra for extra, needed in NEEDED.items() if not all(map(importlib.util.find_spec, needed))]
 
 
@@ -107,7 +107,7 @@ def _normalising(env: Any) -> tuple[str, ...]:
 
 
 def _at_levels(env: Any, first: int, end: int) -> Any:
-    """The same, every episode of which has the seed of its own level, drawn by the seed that the copy begins with."""
+    """Copies in which every episode has the seed of its own level, drawn by the seed of the copy."""
     import gymnasium
 
     class AtLevels(gymnasium.Wrapper):
@@ -211,7 +211,7 @@ class _Gymnasium(Pool):
         return Moved(final, reward, terminated, truncated, infos, begun=obs)
 
     def again(self, copies: np.ndarray) -> PyTree:
-        """Of those that go on with numbers that are not finite, and might never end."""
+        """Restart copies whose numbers are not finite, and which might never end."""
         mask = np.zeros(self._envs.num_envs, bool)
         mask[copies] = True
         return each(lambda x: x[copies], self._typed(self._envs.reset(options={"reset_mask": mask})[0]))

@@ -20,7 +20,7 @@ class Vector(Protocol):
         """Reset every copy, each with its seed. Returns obs, every leaf [n, ...]."""
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
-        """One step of every copy. Returns the time step, every leaf [n, ...], and what tells the objective after it, where
+        """Step every copy. Returns the time step, every leaf [n, ...], and the reader of the objective after it, where
         one is named: of the episode that ended with it, or else of the one that goes on."""
 
     def rest(self, copies: np.ndarray) -> None:
@@ -101,7 +101,7 @@ class Pool:
         """A library that cannot leave out some copies steps them all."""
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
-        """Numbers that cannot be reached are called no environment parameters."""
+        """Refuse: an environment whose numbers cannot be reached has no environment parameters."""
 
     def close(self) -> None:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Levels: numbered variants of an environment, of which some are trained on, and others measure what was learned."""
+"""Levels: numbered variants of an environment, some for training, others for evaluation."""
 
 from __future__ import annotations
 

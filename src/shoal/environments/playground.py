@@ -102,7 +102,7 @@ class _WithEnvpool:
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:
-    """The same environment with these values of its environment parameters, which it reads while it is traced."""
+    """Return the environment with these values of its parameters, which it reads while it is traced."""
     other, model = copy.copy(env), env.mjx_model
     config = env._config.copy_and_resolve_references()
     for name, method in vars(env).items():  # functions that it has chosen when it was made

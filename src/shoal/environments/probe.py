@@ -64,7 +64,7 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]
 
 @contextlib.contextmanager
 def _left_to_the_run() -> Iterator[None]:
-    """Errors of a step are left to the run, which says how to go on, as far as it came; what a step gives is not."""
+    """Leave exceptions of a step to the run, which can be continued after them; check the values of a step here."""
     try:
         yield
     except BadInput:
@@ -135,7 +135,7 @@ def _check_step(kind: type, space: Any, made: Any) -> None:
 
 
 def _shape(obs: Any) -> Any:
-    """That of an observation, by key where it is a dictionary."""
+    """Shape of an observation, by key where it is a dictionary."""
     return each(np.shape, obs)
 
 

@@ -39,7 +39,7 @@ def with_domain_randomisation(environment: DeviceEnvironment) -> DeviceEnvironme
 
 
 def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: dict[str, Any]) -> DeviceEnvironment:
-    """The environment with these values, some of which every reset draws anew."""
+    """Return the environment with these values, some of which every reset draws."""
 
     def valued(drawn: dict[str, Any]) -> DeviceEnvironment:
         return with_values(environment, {**centres, **drawn})

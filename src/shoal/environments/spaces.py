@@ -45,7 +45,7 @@ def _at_most(bound: np.ndarray) -> np.ndarray:
 
 
 def dtype_of(space: Any) -> str:
-    """As what agents get the observations of a space of gymnasium: images stay bytes."""
+    """The dtype in which agents get the observations of a gymnasium space: images stay bytes."""
     from gymnasium import spaces
 
     return "uint8" if isinstance(space, spaces.Box) and space.dtype == np.uint8 else "float32"

@@ -1,8 +1,8 @@
 """CEM-RL (Pourchot & Sigaud 2019, arXiv 1810.01222, algorithm 1): actors sampled around a mean, half of which learn.
 
 each actor ~ N(mean, diag(variance))
-half of the actors, with the shared critics, make TD3 updates from the shared memory
-measure all actors; their steps go to the memory
+half of the actors, with the shared critics, make TD3 updates from the shared buffer
+evaluate all actors; their steps go to the buffer
 w = proportional to log(elites + 1) - log(rank), 0 for all but the elites, with sum 1
 mean' = sum of w actor                                               equation 1
 variance = sum of w (actor - mean)² + noise; mean = mean'            equation 2
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from shoal.methods import shared_critic
     from shoal.rl import replay_buffer as ring
 
-CHUNK = 64  # largest number of rows that are measured at a time
+CHUNK = 64  # largest number of rows that are evaluated at a time
 RATIO = HyperparameterSpec("joint updates per environment step of the generation before", None, 0, 1e6)
 
 
@@ -47,12 +47,14 @@ class CemRlShared(NamedTuple):
 
     distribution: Distribution
     critic: shared_critic.Critic
-    memory: ring.ReplayBuffer  # [S, 1, ...]: steps of all members, in no order, so that none begins where another ends
+    memory: (
+        ring.ReplayBuffer
+    )  # [S, 1, ...]: steps of all members, in no order, so that none is the successor of another
 
 
 @dataclass(frozen=True)
 class CemRl(Method):
-    """CEM-RL: actors sampled around a mean; half of them learn from shared critics and memory before all are measured."""
+    """CEM-RL: actors sampled around a mean, half of which learn from shared critics before all are evaluated."""
 
     trained: int | None = None
     """how many members make TD3 updates, by default half; 0: the cross-entropy method alone"""
@@ -157,11 +159,11 @@ class CemRl(Method):
             return Population(Member(members, (), ()), common._replace(critic=critic), population.hyper), metrics
 
         def updates(hyper: Any, steps: int, last: int) -> int:
-            """`update_ratio` times the environment steps of the generation before (algorithm 1)."""
+            """Number of updates: `update_ratio` times the environment steps of the generation before (algorithm 1)."""
             return int(last * float(hyper.update_ratio[0])) if steps >= settings.warm_up else 0
 
         def watch(common: CemRlShared, rows: jax.Array, step: Rollout, alive: jax.Array) -> CemRlShared:
-            # The mean is measured, but its steps are not learned from.
+            # The mean is evaluated, but its steps are not learned from.
             kept = alive & (rows < 0)[:, None] & usable(step)
             # Steps that are neighbours in the memory come from different episodes: each is a transition of its own.
             single = step._replace(truncated=jnp.ones_like(step.truncated), extras=())
@@ -200,7 +202,7 @@ class CemRl(Method):
             return shared_critic.new_actor(population.shared.distribution.mean)
 
         def with_mean(population: Population, learned: shared_critic.Actor) -> Population:
-            """Members are drawn around this policy as widely as at first; the critics begin anew."""
+            """Sample members around this policy as widely as at first; the critics are new."""
             distribution = population.shared.distribution._replace(mean=learned.policy)
             return population._replace(shared=population.shared._replace(distribution=distribution))
 

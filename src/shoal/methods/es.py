@@ -68,7 +68,7 @@ class Es(Method):
     adaptive_cap: bool = False
     """end episodes at twice the mean length of those of the generation before"""
     chunk: int = 48
-    """members that a device measures at a time; memory depends on this, not on the population"""
+    """members that a device evaluates at a time; memory depends on this, not on the population"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     title: ClassVar[str] = "evolution strategies"

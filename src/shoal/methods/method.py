@@ -60,7 +60,7 @@ class Method(ABC):
         """Raise BadInput where its options do not fit the agent or the population."""
 
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
-        """The learner of the members. Where it is a SearchLearner, they are drawn anew around a mean in every generation."""
+        """The learner of the members. A SearchLearner samples them anew around a mean in every generation."""
         from shoal.rl.independent import independent
 
         return independent(agent)

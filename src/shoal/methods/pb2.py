@@ -174,8 +174,10 @@ def explorer(
     explores: np.ndarray,
     side: float,
 ) -> tuple[Explore, dict[str, float]]:
-    """What gives the members of `mine` that explore their hyperparameters: the bandit, or `explore` where it knows too
-    little; and metrics of what it knows. rows: as in the state. side: of the box."""
+    """Return the explorer of the members `mine` and its metrics: the bandit, or `explore` while it has too few data.
+
+    rows: as in the state. side: of the box
+    """
     rows = rows[~np.isnan(rows[:, CHANGE])]
     y = _standardised(gains(rows))
     if not space or len(rows) <= len(space) or y is None:
@@ -232,7 +234,7 @@ def _standardised(gains: np.ndarray) -> np.ndarray | None:
 
 
 def _columns(space: dict[str, Range]) -> list[np.ndarray]:
-    """Of each hyperparameter its features: one, or as many as it has choices without an order. The first is fitness."""
+    """Features of each hyperparameter: one, or as many as it has choices without an order. The first is fitness."""
     widths = [1 if r.choices is None or r.ordered else len(r.choices) for r in space.values()]
     return np.split(1 + np.arange(sum(widths)), np.cumsum(widths)[:-1])
 

@@ -80,7 +80,7 @@ def nearest(r: Range, x: np.ndarray) -> np.ndarray:
 
 
 def perturb(r: Range, x: np.ndarray, factor: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """`x` times `factor` (in `one_minus_log`: 1 - x times `factor`), reflected at the bounds.
+    """Multiply `x` by `factor` (in `one_minus_log`, 1 - x by `factor`) and reflect at the bounds.
 
     Whole numbers change by at least 1. Ordered choices change to the neighbour above or below; unordered ones to another
     choice, from `u` uniform in [0, 1), for any factor. A linear value near 0 changes as if it were a twentieth of the
@@ -99,7 +99,7 @@ def perturb(r: Range, x: np.ndarray, factor: np.ndarray, u: np.ndarray) -> np.nd
 
 
 def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """`x` plus `step` in the unit scale, clipped; whole numbers and choices as in `perturb`."""
+    """Add `step` to `x` in the unit scale and clip; whole numbers and choices as in `perturb`."""
     if r.choices is not None:
         index, last = _index(r, x), len(r.choices) - 1
         if r.ordered:
@@ -126,7 +126,7 @@ def values_at(r: Range, z: np.ndarray) -> np.ndarray:
 
 
 def at_bound(r: Range, x: np.ndarray) -> np.ndarray:
-    """bool [N]: within 2 % of a bound in the unit scale, so that a wider range might have better values."""
+    """Mark values, bool [N], within 2 % of a bound in the unit scale: a wider range might have better ones."""
     if r.choices is not None:
         ends = (0, len(r.choices) - 1) if r.ordered else ()
         return np.isin(_index(r, x), ends)
@@ -144,7 +144,7 @@ def _land(r: Range, x: np.ndarray, moved: np.ndarray, direction: np.ndarray) -> 
 
 
 def _to_unit(r: Range, x: np.ndarray) -> np.ndarray:
-    """From values to the unit scale."""
+    """Map values to the unit scale."""
     low, high = _stretched_bounds(r)
     return (_stretch(r, x) - low) / (high - low)
 

@@ -179,7 +179,7 @@ class TTest(Selector):
 def significantly_better(
     found: PopulationStats | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05
 ) -> np.ndarray:
-    """bool [N]: whether the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
+    """Mark, bool [N], where the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
     Welch's t-test of their episodes (two-sided significance level p). It is not where either has fewer than two."""
     from scipy.stats import ttest_ind_from_stats
 
@@ -234,7 +234,7 @@ def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
 
 
 def _opponents(rivals: Rivals) -> np.ndarray:
-    """For each member one of the others with finite fitness, uniformly; itself where there is none."""
+    """Draw for each member one of the others with finite fitness, uniformly; itself where there is none."""
     finite, itself = np.flatnonzero(rivals.finite), np.arange(len(rivals.rank))
     others = len(finite) - rivals.finite
     chosen = (rivals.luck * others).astype(int)  # of the finite without itself, which is where as many are before it

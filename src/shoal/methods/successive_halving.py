@@ -95,8 +95,7 @@ class SuccessiveHalving(Pbt):
         return PureEvolver(init, decide)
 
     def kept(self, stats: PopulationStats, members: int, population: int) -> np.ndarray:
-        """bool [M]: the so many members that go on. Of equal fitness the lower uid goes on; without a fitness nobody does
-        while others have one."""
+        """Mark the members that go on, bool [M]. Ties go to the lower uid; members without a fitness end first."""
         default = self.holds_defaults(stats.uid, population)
         fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
         held = self.defaults_among(members)
@@ -124,7 +123,7 @@ def is_due(rung: float, progress: float, generations: int) -> bool:
 
 
 def _fittest(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray, members: int) -> np.ndarray:
-    """bool [M]: the so many fittest of a group, bool [M]."""
+    """Mark so many of the fittest members of a group, bool [M]."""
     best_first = np.lexsort((uid, -fitness))
     kept = np.zeros(len(uid), bool)
     kept[best_first[group[best_first]][:members]] = True
@@ -132,8 +131,10 @@ def _fittest(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray, members: i
 
 
 def _significantly_better(stats: PopulationStats, fitness: np.ndarray, default: np.ndarray) -> np.ndarray:
-    """bool [M]: the members whose fitness is higher by a t-test than that of the fittest default one, as before anything is
-    learned what looks better is luck. All of them, where nothing says how sure their fitness is."""
+    """Mark the members, bool [M], that are significantly fitter than the fittest default one (t-test).
+
+    Before anything is learned, a higher fitness is luck. All are marked where the fitness has no standard deviation.
+    """
     rows, best = np.arange(len(default)), np.where(default, fitness, -np.inf).argmax()
     sure = np.isfinite(fitness) & np.isfinite(stats.std) & (stats.episodes >= 2)
     return ~sure | ~sure[best] | significantly_better(stats, rows, np.full(len(rows), best))

@@ -54,7 +54,7 @@ class ActorCritic:
     """
 
     def __init__(self, spec: Spec, config: NetworkConfig):
-        """Raises BadInput where the fields do not fit."""
+        """Raise BadInput where the fields do not fit."""
         check_hidden(config.layers, config.activation)
         check_least(0, config, "recurrent", within="config.")
         if not LOG_STD[0] <= config.log_std_init <= LOG_STD[1]:
@@ -102,7 +102,7 @@ class ActorCritic:
         return ((nothing, nothing),) * len(self._views)
 
     def step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, jax.Array, Any]:
-        """For observations [..., *] the distribution of the actions, the values [...], and the carry after them.
+        """Return the distribution of actions, the values [...] and the new carry for observations [..., *].
 
         statistics: of the observations. One that cannot be learned from is not remembered, nor what came before it.
         """
@@ -118,7 +118,7 @@ class ActorCritic:
     def steps(
         self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, is_first: Any
     ) -> tuple[Distribution, jax.Array]:
-        """For observations [..., *] the distributions of the actions, and the values [...].
+        """Return the distributions of actions and the values [...] for observations [..., *].
 
         With an LSTM these are sequences, [B, T, *]. carry [B, ...]: before their first step; it is that of an
         episode's start at steps where `is_first` is set, bool [B, T].

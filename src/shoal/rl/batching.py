@@ -24,7 +24,7 @@ def _one_by_one() -> bool:
 
 
 def per_member(function: Callable) -> Callable:
-    """`function(state, *arguments) -> (state, result)`, which under `vmap` runs in the way that is fast on this device.
+    """Make `function(state, *arguments) -> (state, result)` fast under `vmap` on this device.
 
     It must not close over traced values.
     """
@@ -49,7 +49,7 @@ def _in_turn(function: Callable) -> Callable:
 
 
 def in_parts(function: Callable, rows: int) -> Callable:
-    """`function(state, batch) -> sums over the rows of the batch`, on a CPU of so many rows at a time, or a few less.
+    """Split `function(state, batch) -> sums over the rows of the batch` on a CPU into parts of so many rows, or a few less.
 
     What a network remembers of many images for its gradient then stays in the cache, and does not fill the memory.
     """
@@ -71,7 +71,7 @@ def in_parts(function: Callable, rows: int) -> Callable:
 
 
 def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
-    """`state = body(i, state, *arguments)` for i below `count`, which may differ between members."""
+    """Repeat `state = body(i, state, *arguments)` for i below `count`, which may differ between members."""
 
     def loop(count: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         return jax.lax.fori_loop(0, count, lambda i, state: body(i, state, *arguments), state)
@@ -91,7 +91,7 @@ def repeat(count: jax.Array, body: Callable, state: PyTree, *arguments: PyTree) 
 
 
 def when(due: jax.Array, function: Callable, state: PyTree, *arguments: PyTree) -> PyTree:
-    """`function(state, *arguments)` where `due`, else `state`; members that are not due cost nothing, or little."""
+    """Apply `function(state, *arguments)` where `due`, else keep `state`, which costs little or nothing."""
 
     def choose(due: jax.Array, state: PyTree, *arguments: PyTree) -> PyTree:
         return jax.lax.cond(due, function, lambda state, *_: state, state, *arguments)

@@ -59,7 +59,7 @@ convolve.defvjp(_forwards, _backwards)
 
 
 def _by_pairs(x: jax.Array, kernel: jax.Array, padding: int) -> jax.Array:
-    """`_convolution` with two columns as one that has the channels of both, so that few channels are twice as many."""
+    """Run `_convolution` with pairs of columns as one column, which doubles the few channels."""
     size, _, channels, features = kernel.shape
     width = x.shape[2] + 2 * padding - size + 1
     pairs, seen = -(-width // 2), size // 2 + 1  # of columns: made, and seen by each of these

@@ -184,7 +184,7 @@ def agent(
 
 
 def _cut(member: Member) -> Member:
-    """As if another member had written its memory."""
+    """Mark its buffer as another member's, which ends the episodes of its newest steps."""
     return member._replace(memory=member.memory._replace(owner=~member.memory.owner))
 
 

@@ -1,4 +1,4 @@
-"""Leaving out steps that cannot be learned from."""
+"""Steps that cannot be learned from, and rollouts without them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST = 1e15  # size of a number in a step: returns, and sums of their squares
 
 
 def bounded(values: PyTree, axes: int) -> jax.Array:
-    """bool over the leading axes: every number of such leaves is finite, and at most `LARGEST` in size."""
+    """Mark, over the leading axes, where all numbers are finite and at most `LARGEST` in size."""
     leaves = jax.tree.leaves(values)
     floating = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
     fits = [(jnp.abs(x) <= LARGEST).all(tuple(range(axes, x.ndim))) for x in floating]
@@ -22,12 +22,12 @@ def bounded(values: PyTree, axes: int) -> jax.Array:
 
 
 def usable(rollout: Rollout) -> jax.Array:
-    """bool [T, B]: every number of a step is finite, and at most `LARGEST` in size."""
+    """Mark the steps, bool [T, B], whose numbers are finite and at most `LARGEST` in size."""
     return bounded(rollout._replace(carry=()), 2)
 
 
 def without(rollout: Rollout, left_out: jax.Array) -> Rollout:
-    """The rollout with zeros in place of numbers of the steps that are `left_out` [T, B]; episodes are truncated there."""
+    """Replace the numbers of steps that are `left_out` [T, B] by zeros, and truncate episodes there."""
 
     def zeros(x: jax.Array) -> jax.Array:  # whole numbers cannot be unusable: images are not copied
         return tree.where(left_out, jnp.zeros_like(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else x

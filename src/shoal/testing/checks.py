@@ -85,7 +85,7 @@ def _has_an_effect(t: Trainee, name: str, hyper: dict[str, float]) -> None:
 
 
 def check_state_is_complete(t: Trainee) -> None:
-    """`get_state`, set in another instance, goes on as if nothing had happened."""
+    """The result of `get_state`, set in another instance, continues as if nothing had happened."""
     wrong = "a member that goes on from its state in another instance trains differently: the state lacks something"
     t.expect_equal(t.train(t.member(t.expected[0], seed=9), 2), t.expected[1], wrong)
 

@@ -65,7 +65,7 @@ class RemoteTrainer:
         return Trained(state, report, answer["finite"], answer["diverged"])
 
     def evaluate(self, seeds: Sequence[int]) -> np.ndarray:
-        """float64 [len(seeds)]: returns of one episode per seed, NaN where weights are not finite."""
+        """Returns of one episode per seed, float64 [len(seeds)]; NaN where weights are not finite."""
         answer, _ = self._call("evaluate", seeds=list(seeds))
         self.evaluation_steps = answer["steps"]
         return np.array(answer["returns"], np.float64)

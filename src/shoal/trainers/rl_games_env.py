@@ -22,7 +22,7 @@ class Workers(IVecEnv):
     """
 
     def __init__(self, name: str, num_actors: int, **options: Any):
-        """Raises ValueError for environments whose steps are not one array each."""
+        """Raise ValueError for environments whose steps are not one array each."""
         own = {key: x for key, x in options.items() if key not in ("seed", "ray_config")}
         self._workers = [vecenv.RayWorker(name, own) for _ in range(num_actors)]
         self._seeds: list[int | None] = [None] * num_actors
@@ -81,7 +81,7 @@ class SharedEnvironments:
     _open: dict[str, SharedEnvironments] = {}  # noqa: RUF012
 
     def __init__(self, name: str, num_actors: int, options: Mapping[str, Any]):
-        """Raises what making them raises; num_actors: how many, where they do not know that themselves."""
+        """Make them, and raise what that raises. num_actors: their number, where they do not know it."""
         self.users = 0
         self.envs = vecenv.create_vec_env(name, num_actors, **options)
         self.info = dict(self.envs.get_env_info())
@@ -93,7 +93,7 @@ class SharedEnvironments:
 
     @classmethod
     def of(cls, name: str, num_actors: int, options: Mapping[str, Any]) -> SharedEnvironments:
-        """Those of this recipe, which are made where there are none. Raises what making them raises."""
+        """Return those of this recipe; make them where there are none, and raise what that raises."""
         key = json.dumps([name, num_actors, options], sort_keys=True)
         if key not in cls._open:
             cls._open[key] = cls(name, num_actors, options)

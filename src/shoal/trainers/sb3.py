@@ -76,7 +76,7 @@ class Sb3(adapter.Adapter):
     at_once = 16
 
     def __init__(self, algorithm: Any, env: str, env_options: Mapping[str, Any], **config: Any):
-        """Raises BadRecipe for a config that the algorithm does not take."""
+        """Raise BadRecipe for a config that the algorithm does not take."""
         self._algorithm, self._env_options = algorithm, env_options
         self._env = env
         defaults = {name: p.default for name, p in inspect.signature(algorithm).parameters.items()}

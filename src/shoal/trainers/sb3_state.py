@@ -48,7 +48,7 @@ def parts(model: Any) -> Iterator[tuple[str, Any]]:
 
 
 def statistics(normalizer: Any) -> Iterator[tuple[str, Any]]:
-    """Of a VecNormalize, as `parts` has them."""
+    """Statistics of a VecNormalize, in the form of `parts`."""
     means = {"normalize/return": normalizer.ret_rms}
     means |= _flat("normalize/obs", normalizer.obs_rms) if normalizer.norm_obs else {}
     yield from ((f"{path}/{name}", (mean, name)) for path, mean in means.items() for name in STATISTICS)
