@@ -1,6 +1,6 @@
-"""DvD-TD3 (Parker-Holder et al. 2020, arXiv 2002.00632): actors with shared critics, rewarded for behaving differently.
+"""DvD-TD3 (Parker-Holder et al. 2020, arXiv 2002.00632): actors with shared critics, rewarded for diverse behaviour.
 
-One update, for actors pi[1..N] and probe states x from the shared memory, with λ = `hyper.diversity`:
+One update, for actors pi[1..N] and probe states x from the shared replay buffer, with λ = `hyper.diversity`:
 
     descend the loss of the critics, over a batch of each actor          as TD3
     b[i] = pi[i](x), the behaviour of an actor
@@ -48,7 +48,7 @@ class DvdShared(NamedTuple):
 
 @dataclass(frozen=True)
 class Dvd(Method):
-    """DvD: actors with shared critics and memory, rewarded for behaving differently from one another."""
+    """DvD: actors with shared critics and replay buffer, rewarded for diverse behaviour."""
 
     arms: tuple[float, ...] = (0.0, 0.5)
     """possible weights of diversity against return; a bandit chooses one for each generation"""
@@ -71,9 +71,10 @@ class Dvd(Method):
             raise BadField("population", "method dvd compares members", "it needs at least 2", value=population)
 
     def learner(self, agent: Agent, population: int) -> Learner:
-        """After a rollout of T steps in B environments of every member it makes T x B x `update_ratio` joint updates: every
-        actor learns as often as if it were alone, as in the paper. `config.capacity` and `config.warm_up` count the steps of
-        all members. Raises BadInput where the agent is not TD3.
+        """Make T x B x `update_ratio` joint updates after a rollout of T steps in B environments of every member.
+
+        Every actor learns as often as if it were alone, as in the paper. `config.capacity` and `config.warm_up` count
+        the steps of all members. Raises BadInput where the agent is not TD3.
         """
         import jax
         import jax.numpy as jnp
@@ -199,9 +200,9 @@ class Dvd(Method):
 
 
 def thompson(key: Seed, wins: np.ndarray, losses: np.ndarray) -> int:
-    """The arm whose probability of winning, sampled from its posterior Beta(1 + wins, 1 + losses), is the highest.
+    """Return the arm with the highest probability of winning, sampled from its posterior Beta(1 + wins, 1 + losses).
 
-    Such a sample is the (1 + wins)-th smallest of 1 + wins + losses uniform numbers.
+    A sample is the (1 + wins)-th smallest of 1 + wins + losses uniform numbers.
     """
     chances = []
     for arm, (won, lost) in enumerate(zip(wins, losses, strict=True)):

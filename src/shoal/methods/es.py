@@ -6,7 +6,7 @@ perturbations of it.
     gradient = (sum of (w[2k] - w[2k + 1]) ε[k]) / (N sigma) - weight_decay mean
     ascend gradient by Adam, or SGD with momentum
 
-A member is stored as its key only: its perturbation is sampled when it is measured, and again for the gradient, in
+A member is stored as its key only: its perturbation is sampled when it is evaluated, and again for the gradient, in
 whichever process that is.
 """
 
@@ -81,7 +81,7 @@ class Es(Method):
         check_least(1, self, "chunk")
 
     def learner(self, agent: Agent, population: int) -> SearchLearner:
-        """Only `learned.params` of the agent are perturbed."""
+        """Make the learner; it perturbs `learned.params` of the agent alone."""
         import jax
         import jax.numpy as jnp
         import optax
@@ -97,7 +97,7 @@ class Es(Method):
         normalises = bool(jax.tree.leaves(getattr(learned, "observations", ())))
 
         def first(hyper: Hyper) -> Hyper:
-            """The hyperparameters of the generation, from those of its members [N], which are equal."""
+            """Return the hyperparameters of the generation, from the equal ones of its members [N]."""
             return jax.tree.map(lambda x: x[0], hyper)
 
         def direction(hyper: EsHyper) -> optax.GradientTransformation:
@@ -117,7 +117,7 @@ class Es(Method):
             return jax.random.normal(jax.random.fold_in(key, pair), (size,))
 
         def actors(population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> PyTree:
-            """Members 2k and 2k + 1 are the two sides of perturbation k."""
+            """Sample members: 2k and 2k + 1 are the two sides of perturbation k."""
             policy, members = population.shared.policy, population.hyper.sigma.shape[0]
             flat, unravel = ravel_pytree(policy.params)
             scale = jnp.where(rows < members, population.hyper.sigma[jnp.minimum(rows, members - 1)], 0.0)
@@ -129,7 +129,7 @@ class Es(Method):
         def recombine(
             population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array
         ) -> tuple[Population, Any]:
-            """One step along the estimated gradient; `uid` and `weights` [M] in order of uid, beginning with an even one."""
+            """Take a step along the estimated gradient; `uid` and `weights` [M] in order of uid, from an even one on."""
             (policy, state, seen), hyper = population.shared, first(population.hyper)
             flat, unravel = ravel_pytree(policy.params)
             pairs, weights = uid[::2] // 2, weights[::2] - weights[1::2]
@@ -157,7 +157,7 @@ class Es(Method):
             return population._replace(shared=EsShared(policy, state, seen)), metrics
 
         def watch(shared: EsShared, rows: jax.Array, step: Rollout, alive: jax.Array) -> EsShared:
-            """Statistics of observations are those of the mean's episodes, which are the same in every process."""
+            """Update the statistics of observations by the mean's episodes, which are the same in every process."""
             row = jnp.argmax(rows == 0)[None]  # this row only: the others differ between processes
             obs = tree.take(step.obs, row)
             seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
@@ -180,7 +180,7 @@ class Es(Method):
         return learner._replace(watches=True, watch=watch) if normalises else learner
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        """Weights by centred ranks."""
+        """Return the evolver, which weights members by centred ranks."""
         limits = declared(EsHyper)
 
         def init(key: Seed, uid: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -209,7 +209,7 @@ class Es(Method):
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:
-    """Ranks [M] from -0.5, the worst, to 0.5; equal fitness has the mean of its ranks; non-finite fitness is worst."""
+    """Return ranks [M] from -0.5, the worst, to 0.5. Ties share their mean rank; non-finite fitness is worst."""
     x = np.where(np.isfinite(fitness), fitness, -np.inf)
     ordered = np.sort(x)
     below, upto = np.searchsorted(ordered, x, "left"), np.searchsorted(ordered, x, "right")

@@ -24,7 +24,7 @@ Rule = Literal["mutate_float", "mutate_discount"]
 
 @dataclass(frozen=True)
 class Explorer:
-    """Calls `change` for each hyperparameter in the space, with four uniform random numbers per child."""
+    """Call `change` for each hyperparameter in the space, with four uniform random numbers per child."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         """New values, float32 [N], from the inherited `x` [N] and random numbers `u` [N, 4], uniform in [0, 1)."""
@@ -41,7 +41,7 @@ class Explorer:
 
 @dataclass(frozen=True)
 class Perturb(Explorer):
-    """Multiplies by a random factor, or sometimes samples a new value (PBT, arXiv 1711.09846)."""
+    """Multiply by a random factor, or sometimes sample a new value (PBT, arXiv 1711.09846)."""
 
     factors: tuple[float, ...] = (0.8, 1.2)
     """the factor is one of these, chosen at random for each hyperparameter of each child"""
@@ -61,7 +61,7 @@ class Perturb(Explorer):
 
 @dataclass(frozen=True)
 class Resample(Explorer):
-    """Samples every hyperparameter of a child from its range (fastpbrl, arXiv 2206.08888)."""
+    """Sample every hyperparameter of a child from its range (fastpbrl, arXiv 2206.08888)."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return sample(r, u[:, 0])
@@ -69,7 +69,7 @@ class Resample(Explorer):
 
 @dataclass(frozen=True)
 class Mutate(Explorer):
-    """Changes some hyperparameters by a random factor (DexPBT, arXiv 2305.12127; defaults as in Isaac Lab).
+    """Change some hyperparameters by a random factor (DexPBT, arXiv 2305.12127; defaults as in Isaac Lab).
 
     `mutate_float` multiplies or divides by a factor from `change_range`, each with probability 1/2; `mutate_discount`
     does so to 1 - x, with a factor from `discount_range`, and is the rule of ranges with the scale one_minus_log.
@@ -115,7 +115,7 @@ class Mutate(Explorer):
 
 @dataclass(frozen=True)
 class Gaussian(Explorer):
-    """Adds a normal step in the range's own scale, clipped at the bounds."""
+    """Add a normal step in the range's own scale, clipped at the bounds."""
 
     std: float = 0.1
     """standard deviation of the step, as a fraction of the range"""
@@ -131,7 +131,7 @@ class Gaussian(Explorer):
 
 @dataclass(frozen=True)
 class KeepValues(Explorer):
-    """Changes nothing: children inherit hyperparameters as they are."""
+    """Change nothing: children inherit hyperparameters as they are."""
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return x

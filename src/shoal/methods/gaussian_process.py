@@ -1,4 +1,4 @@
-"""A Gaussian process whose function changes with time, and where its upper confidence bound is highest (PB2, section 3).
+"""A Gaussian process whose function changes with time, and the maximum of its upper confidence bound (PB2, section 3).
 
     k((x, t), (x', t')) = s² exp(-|x - x'|² / (2 l²)) (1 - ε)^(|t - t'| / 2)      observed with noise of variance r s²
 
@@ -7,7 +7,7 @@ Of n observations y with the covariance s² (C + r I), A = C + r I, the posterio
     mean = k A⁻¹ y        variance = s² (1 - k A⁻¹ k)
 
 The lengthscale l, the forgetting ε and the noise r are those of a grid with the highest likelihood, in which
-s² = y A⁻¹ y / n is the best for each. No gradient, no start, no chance: the same data always give the same process. Sums
+s² = y A⁻¹ y / n is the best for each. The same data always give the same process. Sums
 are NumPy's own, in one thread: how the libraries of linear algebra add up depends on the kind and number of cores, and for
 matrices this small their threads take longer to meet than to work. So it is with SciPy's optimisers, which call them.
 """
@@ -27,7 +27,7 @@ LENGTHS = (1.6, 0.8, 0.4, 0.2, 0.1)
 FORGETTING = (0.0, 0.01, 0.05, 0.2)
 NOISES = (100.0, 10.0, 1.0, 0.1, 1e-2)
 Box = tuple[np.ndarray, np.ndarray]
-STEPS = 60  # of the climb, after which hyperparameters move by less than matters
+STEPS = 60  # uphill, after which hyperparameters move by less than matters
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Process:
         return np.einsum("ki,i->k", k, self._weights), np.sqrt(self.variance * np.maximum(left, 0))
 
     def expecting(self, x: np.ndarray, t: float) -> Process:
-        """The same after observing the mean at a point [D]: where it is known already, there is nothing to explore."""
+        """Return the process after observing the mean at a point [D], which is then not explored again."""
         y = self.predict(x[None], t)[0]
         return replace(self, x=np.vstack([self.x, x]), t=np.append(self.t, t), y=np.append(self.y, y))
 
@@ -81,8 +81,7 @@ def correlation(
 
 
 def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Inverses [..., n, n] and logarithms of the determinants [...] of matrices that are symmetric and positive definite,
-    by Gauss and Jordan."""
+    """Invert symmetric positive definite matrices by Gauss and Jordan: inverses [..., n, n], and log determinants [...]."""
     a, logarithm = a.copy(), np.zeros(a.shape[:-2])
     for i in range(a.shape[-1]):
         pivot, column = a[..., i, i].copy(), a[..., :, i].copy()
@@ -114,8 +113,8 @@ def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
 def highest_bound(
     process: Process, starts: np.ndarray, free: Sequence[int], choices: Sequence[np.ndarray], t: float, box: Box
 ) -> np.ndarray:
-    """The best point [D] that is found from some starts [S, D] by moving the coordinates `free` within the box; then, at
-    that point, by trying every choice; then by moving again.
+    """Maximise the bound from some starts [S, D]: move the coordinates `free` within the box, try every choice at the best
+    point, and move again. Returns the best point [D].
 
     box: the lowest and the highest of the free coordinates. choices: the coordinates of each, of which one is above 0.
     The bound is that of PB2 with the standard deviation: kappa = sqrt(0.2 ln(0.4 n)) after n observations, expected ones
@@ -131,8 +130,10 @@ def highest_bound(
 
 
 def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, kappa: float, box: Box) -> np.ndarray:
-    """All starts climb at once, by Rprop (Riedmiller & Braun 1993): a coordinate's step grows while its slope keeps its
-    sign, and shrinks where that changes."""
+    """Move all starts uphill at once, by Rprop (Riedmiller & Braun 1993).
+
+    The step of a coordinate grows while its slope keeps its sign, and shrinks where that changes.
+    """
     points, before = starts.copy(), np.zeros((len(starts), len(free)))
     steps = np.full(before.shape, 0.1)
     for _ in range(STEPS):

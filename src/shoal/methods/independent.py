@@ -1,5 +1,4 @@
-"""Independent members, the control of every comparison: random search where a space is tuned, else agents that differ in
-their seeds alone."""
+"""Independent members: random search where a space is tuned, else independent seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ class Tuning(Method):
     tunes: ClassVar[bool] = True
 
     def initial_values(self, search: SearchSpace) -> Init:
-        """The first values of members, as `initial` says."""
+        """Return the initial hyperparameters of members, as `initial` says."""
         for name, r in search.ranges.items():
             validate(name, r)
 

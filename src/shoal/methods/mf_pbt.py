@@ -1,8 +1,8 @@
 """Multiple-frequencies population-based training (arXiv 2506.03225): sub-populations that evolve at their own pace.
 
-Often is greedy, seldom is slow: members that copy every round favour what pays at once, those that copy every fiftieth
-what pays in the end. Sub-population m holds the members with uid = m modulo the number of periods, and evolves in every
-`periods[m]`-th round. In such a round, of its members from the best to the worst:
+Frequent copies are greedy, rare ones are slow: members that copy every round favour quick gains, members that copy every
+fiftieth round favour late ones. Sub-population m holds the members with uid = m modulo the number of periods, and evolves
+in every `periods[m]`-th round. In such a round, of its members from the best to the worst:
 
     the first two quarters keep weights and hyperparameters
     third quarter:   each takes the weights of the best member of other sub-populations that none here has taken yet, where
@@ -56,7 +56,7 @@ class MfPbt(Copying):
             raise BadField("population", problem, "or give fewer method.periods", value=population)
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        """A member with fitness that is not finite copies in every generation: the best of its sub-population, or of all."""
+        """Decide for all members. One without finite fitness always copies the best of its sub-population, or of all."""
 
         def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
             done = int(stats.generation[mine[0]]) + 1
@@ -70,8 +70,8 @@ class MfPbt(Copying):
         return PureEvolver(self.initial_values(search), decide)
 
     def _decided(self, key: Seed, stats: PopulationStats, done: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """After so many rounds, for all M members: whose weights and whose hyperparameters each goes on with, int64 [M], and
-        whether it explores, bool [M]."""
+        """Return for all M members, after so many rounds: the donors of weights and of hyperparameters, int64 [M], and which
+        ones explore, bool [M]."""
         parents, donors = np.arange(len(stats.uid)), np.arange(len(stats.uid))
         explores = np.zeros(len(stats.uid), bool)
         finite = np.isfinite(stats.fitness)

@@ -1,22 +1,20 @@
-"""Population-based bandits (PB2, arXiv 2002.02518): PBT that learns from all its copies which hyperparameters pay.
+"""Population-based bandits (PB2, arXiv 2002.02518): PBT whose explored hyperparameters come from a bandit.
 
-Every interval of a member is an observation: at that time, from that fitness, with these hyperparameters, fitness changed by
-so much per step. What all members of a generation share, because it was measured on other episodes than the one before,
-says nothing of hyperparameters: changes are seen against the median of their generation. They are standardised, and cut at
-two standard deviations as in the published code; a member that diverged has the lowest of all.
+Every interval of a member is an observation: time, fitness at its start, hyperparameters, change of fitness per step.
+Members of a generation are evaluated on the same episodes, which differ from those of the generation before. So the median
+change of the generation is subtracted. Changes are then standardised, and cut at two standard deviations as in the published
+code. A member that diverged has the lowest change.
 
-A Gaussian process is fitted to the last of them (process.py), and a member that explores gets the hyperparameters with the
-highest upper confidence bound at its parent's fitness, within a box around those of its parent; those chosen
-before it, and those that others go on with, count as observed at their means, so that not all get the same. Numbers are
-seen in the unit scale of their ranges; choices without an order as equal or not, as in the kernel of PB2-Mix (arXiv
-2106.15883).
+A Gaussian process is fitted to the last observations (gaussian_process.py). A member that explores gets the hyperparameters
+with the highest upper confidence bound at its parent's fitness, within a box around the parent's. Hyperparameters that are
+chosen before, or that others keep, count as observed at their means, so that members choose different ones. Numbers are in
+the unit scale of their ranges. Choices without an order are equal or not, as in the kernel of PB2-Mix (arXiv 2106.15883).
 
-The upper bound of a process is highest where nothing has been tried, and in many dimensions that is the edge of the space,
-whatever pays. So only a box around known values is searched, as in TuRBO (arXiv 1910.01739), and in BG-PBT (arXiv
-2207.09405) for children in PBT. Those grow it after some successes on end and shrink it after some failures; here each
-child counts at once, as in the success rules of evolution strategies: its side becomes longer by a quarter where the child
-gained more than the median of its generation, and shorter by a third where it gained less. Two successes of three hold it,
-so that chance, which gives every second, makes it small.
+The upper bound is highest where there are no data: in many dimensions, at the edge of the space. So only a box around known
+values is searched, as in TuRBO (arXiv 1910.01739) and BG-PBT (arXiv 2207.09405). Those grow it after some successes in a row
+and shrink it after some failures. Here each child counts at once, as in the success rules of evolution strategies: the side
+grows by a quarter where a child gains more than the median of its generation, and shrinks by a third where it gains less.
+Two successes of three keep the side. Chance succeeds every second time, so it makes the box small.
 """
 
 from __future__ import annotations
@@ -51,8 +49,10 @@ State = dict[str, np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class Pb2(Selecting):
-    """Population-based bandits: PBT that learns from all its copies which hyperparameters pay. `explore` is what children do
-    while there are no more observations than hyperparameters, or none that differ."""
+    """Population-based bandits: PBT whose explored hyperparameters come from a bandit.
+
+    `explore` takes over while there are no more observations than hyperparameters, or none that differ.
+    """
 
     rows: int = 100
     """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
@@ -112,8 +112,7 @@ class Pb2(Selecting):
 
 
 def observed(state: State, space: dict[str, Range], stats: PopulationStats, mine: np.ndarray) -> State:
-    """The state with what the members `mine` have made of the steps since they were last decided for, and the box after
-    that."""
+    """Add to the state what the members `mine` gained since the last decision about them, and resize the box."""
     own = stats.take(mine[np.argsort(stats.uid[mine])])
     steps = np.maximum(own.steps - state["since"], 1)
     before = np.where(np.isfinite(state["before"]), state["before"], np.nan)
@@ -128,8 +127,7 @@ def observed(state: State, space: dict[str, Range], stats: PopulationStats, mine
 
 
 def gains(rows: np.ndarray) -> np.ndarray:
-    """The changes [R] without what was common to their generations, of which it takes the median; -inf where one
-    diverged."""
+    """Return the changes [R] minus the median of their generations; -inf for members that diverged."""
     change = rows[:, CHANGE].copy()
     finite = np.isfinite(change)
     for time in np.unique(rows[finite, TIME]):
@@ -140,14 +138,16 @@ def gains(rows: np.ndarray) -> np.ndarray:
 
 
 def resized(side: np.ndarray, gained: np.ndarray) -> np.ndarray:
-    """The side after children have gained so much more than the median of their generation, [N]; -inf: it diverged."""
+    """Resize the side for children that gained so much more than the median of their generation, [N]; -inf: diverged."""
     wins, losses = np.sum(gained > 0), np.sum(gained < 0)
     return np.clip(side * GROWTH**wins * SHRINKAGE**losses, SHORTEST, LONGEST)
 
 
 def around(space: dict[str, Range], hyper: dict[str, float], side: float) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest and the highest places in the unit scale, [D] each. Whole numbers and ordered choices reach their
-    neighbours at least; choices without an order are free."""
+    """Return the box, its lowest and highest places in the unit scale, [D] each.
+
+    Whole numbers and ordered choices reach their neighbours at least; choices without an order are free.
+    """
     centre, reach = np.empty(len(space)), np.full(len(space), side / 2)
     for i, (name, r) in enumerate(space.items()):
         x = hyper[name]
@@ -240,8 +240,8 @@ def _columns(space: dict[str, Range]) -> list[np.ndarray]:
 
 
 def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:
-    """Places in the unit scale [n, D], with a column for each of the choices that have no order, [n, F]: two different ones
-    are at the distance 1."""
+    """Expand places in the unit scale [n, D] to features [n, F]: a column for each unordered choice, two of which are at
+    distance 1."""
     parts = [np.empty((len(at), 0))]
     for z, own in zip(at.T, _columns(space), strict=True):
         k = len(own)
@@ -250,6 +250,6 @@ def _apart(space: dict[str, Range], at: np.ndarray) -> np.ndarray:
 
 
 def _together(columns: list[np.ndarray], point: np.ndarray) -> np.ndarray:
-    """The places [D] of a point with all features, to four digits: where sums differ in the last bits, all decide alike."""
+    """Return the places [D] of a point with all features, rounded to four digits, so that all processes decide alike."""
     parts = [point[own] for own in columns]
     return np.array([p.argmax() / (len(p) - 1) if len(p) > 1 else np.round(p[0], 4) for p in parts])

@@ -3,8 +3,8 @@
 What holds for all of them:
 
 - Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
-  fitness is finite, all members keep weights and hyperparameters. (`KeepWeights` does not look at fitness, and where nobody
-  donates nobody copies.)
+  fitness is finite, all members keep weights and hyperparameters. (`KeepWeights` ignores fitness, and without donors nobody
+  copies.)
 - Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
 - A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
   stats.
@@ -43,12 +43,12 @@ class Rivals(NamedTuple):
 
 @dataclass(frozen=True)
 class Selector:
-    """Orders and ranks the members of the stats, and lets `choose` decide about them."""
+    """Base of selectors: order and rank the members of the stats, and let `choose` decide."""
 
     needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        """Returns parents int64 [n] (indices into the rivals) and explore bool [n]."""
+        """Return parents int64 [n] (indices into the rivals) and explore bool [n]."""
         raise NotImplementedError
 
     def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection:
@@ -179,8 +179,10 @@ class TTest(Selector):
 def significantly_better(
     found: PopulationStats | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05
 ) -> np.ndarray:
-    """Mark, bool [N], where the fitness of the members in rows, int64 [N], is higher than that of the others, int64 [N], by
-    Welch's t-test of their episodes (two-sided significance level p). It is not where either has fewer than two."""
+    """Mark, bool [N], where the members in rows, int64 [N], are significantly better than the others, int64 [N].
+
+    Welch's t-test of their episodes, with the two-sided significance level p; never where either has fewer than two.
+    """
     from scipy.stats import ttest_ind_from_stats
 
     enough = np.isfinite(found.fitness) & (found.episodes >= 2)
@@ -224,12 +226,12 @@ def _rivals(key: Seed, stats: PopulationStats) -> Rivals:
 
 
 def _share(fraction: float, n: int) -> int:
-    """A fraction of n, rounded down, at least 1; without the tiny addition 0.57 x 100 would become 56."""
+    """Return a fraction of n, rounded down, at least 1; without the tiny addition 0.57 x 100 would become 56."""
     return max(1, int(fraction * n + 1e-9))
 
 
 def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
-    """One of `pool` for each number in `luck`, uniformly."""
+    """Draw one of `pool` for each number in `luck`, uniformly."""
     return pool[(luck * len(pool)).astype(int)]
 
 
@@ -243,5 +245,5 @@ def _opponents(rivals: Rivals) -> np.ndarray:
 
 
 def _copying(parents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parents, and which members explore: those that copy."""
+    """Return the parents, and mark members that copy as exploring."""
     return parents, parents != np.arange(len(parents))
