@@ -45,7 +45,7 @@ class Config(OffPolicy):
     """The structure of a DQN agent, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
+    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own; {name: module:factory, ...} gives it arguments"""
     batch: int = 64
     """transitions per update"""

@@ -35,21 +35,21 @@ class Config:
     """The structure of a policy, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
+    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own; {name: module:factory, ...} gives it arguments"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, and
+    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, and
     an LSTM, stay in float32"""
     recurrent: int = 0
     """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
     normalise_observations: bool = False
     """subtract the running mean of the observations, and divide by their running standard deviation"""
     actor: tuple[str, ...] = ()
-    """keys of what it sees, where observations are dictionaries; by default what the environment says, or all"""
+    """keys of dictionary observations that it sees; by default those that the environment names, or all"""
 
 
 class Hyper(NamedTuple):

@@ -27,10 +27,10 @@ class NetworkConfig(Views):
     """The structure of policy and critic, equal for all members."""
 
     network: Any = "mlp"
-    """what comes before the hidden layers: mlp (nothing), minatar, nature_cnn or impala (convolutions over an image), or
+    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
     module:factory of your own; {name: module:factory, ...} gives it arguments"""
     shared: bool = True
-    """policy and critic have that network, and the LSTM after it, in common; false: one each"""
+    """policy and critic share that network and the LSTM after it; false: one each"""
     recurrent: int = 0
     """units of an LSTM between that network and the hidden layers, whose state lasts for an episode; 0: none"""
     layers: tuple[int, ...] = (64, 64)
@@ -40,7 +40,7 @@ class NetworkConfig(Views):
     log_std_init: float = 0.0
     """the logarithm of the standard deviation of continuous actions before the first update, where actions lie in [-1, 1]"""
     precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
+    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
     losses and an LSTM stay in float32"""
     normalise_observations: bool = False
     """subtract the running mean of the observations, and divide by their running standard deviation"""

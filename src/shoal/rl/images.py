@@ -108,7 +108,7 @@ class Conv(nn.Module):
     stride: int = 1
     padding: int = 0
     scale: float = 2**0.5  # of the first weights
-    dtype: Any = "float32"  # what it computes in
+    dtype: Any = "float32"  # of its computations
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -163,7 +163,7 @@ class Convolutions(nn.Module):
 
     convolutions: ClassVar[tuple[tuple[int, int, int], ...]]  # (features, size, stride) of each
     least: ClassVar[int]  # sides that an image must have
-    dtype: Any = "float32"  # what it computes in
+    dtype: Any = "float32"  # of its computations
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -193,7 +193,7 @@ class Impala(nn.Module):
     """
 
     least: ClassVar[int] = 8
-    dtype: Any = "float32"  # what it computes in
+    dtype: Any = "float32"  # of its computations
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
 
-Precision = Literal["float32", "bfloat16"]  # what layers compute in; their parameters are float32, and so are outputs
+Precision = Literal["float32", "bfloat16"]  # of the layers; their parameters and outputs are float32
 
 
 class MLP(nn.Module):

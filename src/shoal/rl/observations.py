@@ -25,9 +25,9 @@ class Views:
     """The keys of dictionary observations that policy and critic see, equal for all members."""
 
     actor: tuple[str, ...] = ()
-    """keys of what the policy sees, where observations are dictionaries; by default what the environment says, or all"""
+    """keys of dictionary observations that the policy sees; by default those that the environment names, or all"""
     critic: tuple[str, ...] = ()
-    """the same of the critic, which may know more: nobody needs it once the training is over"""
+    """the same for the critic, which may see privileged observations: it is not needed after training"""
 
 
 class View:

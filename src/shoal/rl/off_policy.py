@@ -33,20 +33,20 @@ class OffPolicy:
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
-    """what layers compute in, up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
+    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
     and losses stay in float32"""
     environments: int = 1
     """environments that each member acts in (B)"""
     rollout: int = 32
     """steps in each environment between two rounds of updates (T)"""
     capacity: int = 100_000
-    """steps that a member's memory holds, rounded up to whole rollouts"""
+    """steps that a member's replay buffer holds, rounded up to whole rollouts"""
     warm_up: int = 1_000
     """steps of random actions before the first update"""
     batch: int = 256
     """transitions per update"""
     updates_per_step: int = 1
-    """the most updates per environment step that hyper.update_ratio may ask for"""
+    """upper limit of hyper.update_ratio"""
 
 
 def check(config: OffPolicy) -> None:
