@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.cases import others_slow
 from support.runs import Signals, rows, same_run, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
+from shoal.experiment.plan import planned
+from shoal.members.shared_programs import shared_programs
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
@@ -53,6 +56,17 @@ def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, sto
     resume(tmp_path / "parts")
     made_equal_steps(tmp_path / "whole", train(halving(tmp_path / "whole")).summary)
     same_run(tmp_path / "whole", tmp_path / "parts")
+
+
+@pytest.mark.parametrize(("changes", "programs"), [({}, 2), ({"env": "gym:CartPole-v1"}, 4)], ids=["device", "host"])
+def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
+    """One for a member on each of two devices, and one for the last member alone."""
+    with shared_programs(kept := []):
+        plan = planned(halving(None, population=8, method="successive_halving", **changes))
+        for _, members in plan.sizes:
+            plan.kind.shard([np.arange(members)], plan.setup).close()
+    assert [members for _, members in plan.sizes] == [8, 4, 2, 1]
+    assert len(kept) == programs
 
 
 def test_members_keep_their_names_and_nobody_is_copied_where_others_end(tmp_path: Path):

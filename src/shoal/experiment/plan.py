@@ -52,7 +52,8 @@ class Plan(NamedTuple):
     @property
     def setup(self) -> Setup:
         """What the shards of the members are made with."""
-        return Setup(self.experiment.seed, self.evaluation, self.steps, structure=self.structure)
+        ends = self.method.ends_members
+        return Setup(self.experiment.seed, self.evaluation, self.steps, ends_members=ends, structure=self.structure)
 
     @property
     def structure(self) -> Any:

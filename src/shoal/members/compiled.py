@@ -42,6 +42,7 @@ class Compiled(ABC):
         self.tunable, self.env_parameters, self.spec = learner.agent, environment.env_parameters, environment.spec
         self.resumes_exactly = self.on_device = isinstance(environment, DeviceEnvironment)
         self._init = learner.init
+        self._blank: dict[int, Any] = {}  # shards by their number of members
 
     @property
     def compiled(self) -> Self:
@@ -90,14 +91,20 @@ class Compiled(ABC):
         """How many copies of an environment outside the devices step at a time."""
         return members * self.agent.environments
 
+    def width(self, members: int, end: bool) -> int:
+        """How many of so many members one program trains. end: whether members may end before the run does."""
+        return members
+
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         first = self.first_shard(uids[0], setup)
         return InTurn(first, uids, setup) if len(uids) > 1 else first
 
     def first_shard(self, uid: np.ndarray, setup: Setup) -> Any:
         """The shard of the members uid [N]."""
-        blank = alike((setup.structure, len(uid)), lambda: self.blank_shard(uid, setup))
-        return blank.sibling(uid, setup)
+        n = len(uid)
+        if n not in self._blank:
+            self._blank[n] = alike((setup.structure, n), lambda: self.blank_shard(uid, setup))
+        return self._blank[n].sibling(uid, setup)
 
     @abstractmethod
     def blank_shard(self, uid: np.ndarray, setup: Setup) -> Any:

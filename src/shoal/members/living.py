@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +18,11 @@ from shoal.core.types import START, Learner, Member, Population, PyTree, RunProg
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
+from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
-from shoal.members.shard import EPISODES, Setup
+from shoal.members.shard import EPISODES, Setup, Shard, part_name
 
 EPISODES_ON_DEVICE = 32  # of a member and evaluation, where all are played at once: champions owe less to luck
 INT32 = 2**31 - 1
@@ -58,6 +60,17 @@ class Living(Compiled):
 
     def blank_shard(self, uid: np.ndarray, setup: Setup) -> LivingShard:
         return LivingShard(self, uid, setup)
+
+    def width(self, members: int, end: bool) -> int:
+        """See `Compiled.width`. On a CPU members train in turn anyway: one per device, so that all sizes share programs."""
+        one_each = end and self.on_device and jax.default_backend() == "cpu"
+        return self.layout(members).devices if one_each else members
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        parts = [*uids[0].reshape(-1, self.width(len(uids[0]), setup.ends_members))]
+        if len(parts) == 1:
+            return super().shard(uids, setup)
+        return AsOnePart(self.first_shard(parts[0], setup), parts, setup)
 
 
 class LivingShard(CompiledShard):
@@ -201,6 +214,19 @@ class LivingShard(CompiledShard):
             self._begin_episodes(generation + 1)
 
 
+class AsOnePart(InTurn[LivingShard]):
+    """Shards that are one part of a checkpoint, which does not depend on how many devices there are."""
+
+    def state(self) -> dict[str, PyTree]:
+        states = [state for shard in self._shards for state in shard.state().values()]
+        return {part_name(self.uid): _joined(states)}
+
+    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+        super().restore(states, generation)
+        for other in self._shards[1:]:
+            other.evaluation_steps = 0  # all of them are the first one's
+
+
 def _of_training(outcome: EpisodeSums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Fitness, deviation and number of the interval's training episodes [N]; NaN where none ended."""
     n = np.asarray(outcome.episodes, np.float64)
@@ -218,12 +244,19 @@ def _of_members(state: PyTree, uid: np.ndarray) -> PyTree:
     """The state of the members uid [N], from that of a shard that has them and others."""
     if np.array_equal(state["uid"], uid):
         return state
-    rows, rest = np.searchsorted(state["uid"], uid), jax.device_get(state["rest"])
-    own = {name: jax.tree.map(lambda x: x[rows], jax.device_get(state[name])) for name in state if name != "rest"}
-    population, counters = rest["population"], rest["counters"]
-    left = {
-        "population": population._replace(members=tree.take(population.members, rows)),
-        "rollouts": tree.take(rest["rollouts"], rows),
-        "counters": counters | {"steps": counters["steps"][rows]},
-    }
-    return own | {"rest": left}
+    rows = np.searchsorted(state["uid"], uid)
+    return _each(lambda x: x[rows], lambda total: total, state)
+
+
+def _joined(states: Sequence[PyTree]) -> PyTree:
+    """The state of the members of several shards."""
+    return _each(lambda *parts: np.concatenate(parts), lambda *counts: np.int64(sum(counts)), *states)
+
+
+def _each(members: Callable[..., np.ndarray], total: Callable[..., Any], *states: PyTree) -> PyTree:
+    """One state, of what `members` makes of every leaf with the member axis, and `total` of the evaluation steps."""
+    states = jax.device_get(states)
+    by_part = [(state["rest"]["counters"].pop("evaluation_steps"), state) for state in states]
+    every = jax.tree.map(members, *(state for _, state in by_part))
+    every["rest"]["counters"]["evaluation_steps"] = total(*(count for count, _ in by_part))
+    return every

@@ -35,6 +35,7 @@ class Setup(NamedTuple):
     note: called with what the user should know
     logs: gives the folder for what the processes of trainers print, when it is needed; None: it is not kept
     returns: where several processes measure one population together
+    ends_members: whether members may end before the run does
     structure: all that compiled programs follow from; those of an equal one may be taken (`shared_programs`)
     """
 
@@ -45,6 +46,7 @@ class Setup(NamedTuple):
     note: Callable[[str], None] = lambda message: None
     logs: Callable[[], Path | None] = lambda: None
     returns: SharedReturns | None = None
+    ends_members: bool = False
     structure: Any = None
 
 

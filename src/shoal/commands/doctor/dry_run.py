@@ -109,7 +109,9 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     """Estimated time of a generation and of the whole run."""
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
-    compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(plan.sizes)  # one program per population size
+    assert plan.kind.compiled is not None
+    widths = {plan.kind.compiled.width(members, plan.method.ends_members) for _, members in plan.sizes}
+    compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(widths)  # one program per width
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
