@@ -19,7 +19,7 @@ from common import table
 
 from shoal.experiment.experiment import Experiment
 from shoal.members.devices import prepare
-from shoal.members.shared_programs import Kept, shared_programs
+from shoal.members.trace_cache import Kept, trace_cache
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import train
 
@@ -51,7 +51,7 @@ def measured(env: str, runs: int) -> list[list[str]]:
         train(replace(e, run_dir=f"{folder}/warm"), [TensorBoard()])  # imports, and programs on disk
         for seed in range(1 + runs):
             for kind, found in times.items():
-                shared: AbstractContextManager = shared_programs(kept) if kind == "in a study" else nullcontext()
+                shared: AbstractContextManager = trace_cache(kept) if kind == "in a study" else nullcontext()
                 began = time.perf_counter(), time.process_time()
                 with shared:
                     train(replace(e, seed=seed, run_dir=str(Path(folder) / kind / str(seed))), [TensorBoard()])

@@ -21,7 +21,7 @@ import jax  # noqa: E402
 import optax  # noqa: E402
 from hypothesis.configuration import set_hypothesis_home_dir  # noqa: E402
 
-from shoal.members.kept_programs import keep_whole  # noqa: E402
+from shoal.members.compilation_cache import keep_whole  # noqa: E402
 
 pytest_plugins = ["support.memory", "support.messages"]
 

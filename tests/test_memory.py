@@ -47,7 +47,7 @@ def test_slow_tests_may_take_more(ends: Callable[..., bool]) -> None:
 
 
 @pytest.mark.parametrize(("then", "left"), [(FEW, ["shared"]), (MANY, [])])
-def test_shared_programs_are_dropped_last(then: float, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trace_cache_are_dropped_last(then: float, left: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     taken, dropped, programs = iter([MANY, then]), [], ["shared"]
     monkeypatch.setattr(memory, "resident", lambda: next(taken))
     monkeypatch.setattr(memory.jax, "clear_caches", lambda: dropped.append("JAX's"))

@@ -27,14 +27,15 @@ from shoal.core.space import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import load
-from shoal.members import devices, kept_programs
+from shoal.members import devices
+from shoal.members.compilation_cache import BOUND
 from shoal.methods.pbt import Pbt
 from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 from shoal.trainers.trainers import TrainerProcesses
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 COMMANDS = [command.__name__ for command in cli.COMMANDS]
 
@@ -520,4 +521,4 @@ def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.
         own = folder / "shoal/compiled"
         assert settings["jax_compilation_cache_dir"] == str(own)
         bounds = [compilation_cache.get_file_cache(str(path))[0]._bound for path in (own, tmp_path)]
-        assert bounds == [kept_programs.BOUND, float("inf")]
+        assert bounds == [BOUND, float("inf")]

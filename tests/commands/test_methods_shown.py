@@ -15,12 +15,12 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from shoal.core.population import PopulationStats
 from shoal.experiment.plan import planned
-from shoal.members.drawn import OfMean, mean_of
+from shoal.members.sampled import OfMean, mean_of
 from shoal.records.callback import Start
 from shoal.records.console import Display
 from shoal.records.screen import Screen
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 OWN = "support.own_method:Nearby"
 SMALL = {"layers": [8], "warm_up": 64, "batch": 8, "capacity": 2000}
@@ -31,7 +31,7 @@ RUNS: dict[str, dict[str, Any]] = {
     OWN: {"env": "CartPole-v1", "population": 4, "config.layers": [8]},
     "independent": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
 }
-DRAWN = ("es", "cem_rl", OWN)
+SAMPLED = ("es", "cem_rl", OWN)
 
 
 @pytest.fixture(scope="module", params=RUNS)
@@ -49,7 +49,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_plain_lines(shown: tuple[str, Path, list[str]]) -> None:
     name, run, said = shown
     assert f" by {name} on " in said[0]
-    assert ("mean: return of the policy that members are drawn around" in "".join(said[:2])) == (name in DRAWN)
+    assert ("mean: return of the policy that members are sampled around" in "".join(said[:2])) == (name in SAMPLED)
     lines = [line for line in said if line.startswith("generation ")]
     metrics = rows(run / "metrics.jsonl")
     for line, row in zip(lines, metrics, strict=True):
@@ -57,7 +57,7 @@ def test_plain_lines(shown: tuple[str, Path, list[str]]) -> None:
         told = dict(zip(words[::2], words[1::2], strict=True))
         members = row["members"]
         expected = {kind: row["fitness"][kind] for kind in ("best", "median", "worst")}
-        if name in DRAWN:
+        if name in SAMPLED:
             expected = {"mean": row["fitness"]["best"], "rank": members["mean/rank"][0]}
             expected |= {"lowest": members["returns/min"][0], "highest": members["returns/max"][0]}
             expected["average"] = members["returns/mean"][0]
@@ -78,7 +78,7 @@ def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
     assert all(len(events.Scalars(tag)) == 3 for tag in tags)
     metrics, lineage = rows(run / "metrics.jsonl")[-1]["members"], rows(run / "lineage.jsonl")
     hyper = {f"hyper/{kind}" for kind in lineage[-1]["hyper"]}
-    if name in DRAWN:
+    if name in SAMPLED:
         assert tags == {"population/steps_per_second", "champion/fitness", "mean/fitness", *metrics, *hyper}
         return
     assert not [tag for tag in tags if "diversity/to" in tag or tag == "population/copies"]
@@ -98,7 +98,7 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     heading[OWN] = "learned by a search nearby"
     assert heading.get(name, "This is the control") in page
     assert ("hyper" in page) and "Family tree" not in page
-    assert ("Rank of the mean" in page) == (name in DRAWN)
+    assert ("Rank of the mean" in page) == (name in SAMPLED)
     assert ("The best of all 4 became the next mean." in page) == (name == OWN)
 
 
@@ -116,13 +116,13 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
 
 
 def drawn(lowest: float) -> dict[str, float]:
-    """Metrics of members that are drawn around a mean, the highest of which returned 9."""
+    """Metrics of members that are sampled around a mean, the highest of which returned 9."""
     return {"mean/rank": 2.0, "returns/min": lowest, "returns/mean": 5.0, "returns/max": 9.0}
 
 
 @pytest.mark.parametrize("method", RUNS)
 def test_live_view(method: str) -> None:
-    metrics = {"diversity/determinant": 0.25} if method == "dvd" else drawn(1.0) if method in DRAWN else {}
+    metrics = {"diversity/determinant": 0.25} if method == "dvd" else drawn(1.0) if method in SAMPLED else {}
     lines = displayed(method, metrics).splitlines()
     columns = {"independent": "best median worst", "dvd": "best median worst diversity determinant"}
     values = {"independent": "7 7 7", "dvd": "7 7 7 0.5 0.25"}

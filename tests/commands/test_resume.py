@@ -28,7 +28,7 @@ from shoal.run import checkpoint, control, loop
 from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 def generations(run: Path) -> list[int]:

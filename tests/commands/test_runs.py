@@ -24,7 +24,7 @@ from shoal.core.errors import BadInput
 from shoal.report.load_run import load_run
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 def listed(folder: Path) -> dict[str, str]:

@@ -35,7 +35,7 @@ from shoal.records.generation import Generation
 from shoal.records.screen import Screen
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 def lineage(run: Path, generation: int) -> dict[int, dict[str, Any]]:
@@ -246,7 +246,7 @@ def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
 
 
 def test_live_view() -> None:
-    """Drawn as it goes: best, median, worst, who copied whom, speed."""
+    """Sampled as it goes: best, median, worst, who copied whom, speed."""
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
 

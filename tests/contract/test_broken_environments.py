@@ -25,7 +25,7 @@ from shoal.environments.error_boundary import callbacks_attributed, with_error_b
 from shoal.environments.host import HostEnvironment
 from shoal.run.loop import resume
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 UNIT = spaces.Box(-1, 1, (2,), np.float32)
 HERE = "test_broken_environments"

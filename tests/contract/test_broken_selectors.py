@@ -16,7 +16,7 @@ from shoal.core.population import PopulationStats, Seed, Selection
 from shoal.core.space import Range
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 HERE = "test_broken_selectors"
 

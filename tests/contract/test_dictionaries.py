@@ -15,7 +15,7 @@ import pytest
 from support.messages import Said
 from support.parts import ASYMMETRIC, DTYPES, SHAPES, in_parts
 from support.runs import same_run, shoal, tiny
-from support.shards import living
+from support.shards import gradient_trained
 from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known, make_agent, member, same, space_of
 
 from shoal.commands.doctor import checks
@@ -259,7 +259,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
     agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)
     hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, 3)._asdict().items()}
-    shard = living(in_parts(), independent(agent), np.arange(3), 0, EvaluationConfig(episodes=2))
+    shard = gradient_trained(in_parts(), independent(agent), np.arange(3), 0, EvaluationConfig(episodes=2))
     shard.begin(hyper)
     shard.train(0, iterations=2, chunk=2)
     before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world.obs))
@@ -272,7 +272,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_and_its_champion_acts(tmp_path: Path, shared_programs: None) -> None:
+def test_a_run_goes_on_and_its_champion_acts(tmp_path: Path, trace_cache: None) -> None:
     """On the device: resumed it is the same, bit for bit; of the observations the champion needs what the policy sees."""
     changes = {"env": "support.parts:in_parts", "agent": "td3", "config": CONFIG | ASYMMETRIC}
     train(tiny(tmp_path / "whole", **changes))

@@ -317,7 +317,7 @@ def test_env_parameters_reach_levels_that_an_environment_names_itself() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_records_explores_and_goes_on(tmp_path: Path, shared_programs: None) -> None:
+def test_a_run_records_explores_and_goes_on(tmp_path: Path, trace_cache: None) -> None:
     """It is a hyperparameter like any other: in lineage, when a run is resumed, in schedules and their replay."""
     changes = {"explore": {"name": "resample"}, "hyper": {"env.l": 1.5}, "generations": 3}
     once, twice = (pendulum("gymnax:Pendulum-v1", run_dir=tmp_path / x, **changes) for x in ("once", "twice"))

@@ -231,7 +231,7 @@ def test_dynamics(twins):
 
 
 def test_first_observations(twins):
-    """Drawn from the same distribution."""
+    """Sampled from the same distribution."""
     environment, twin, _ = twins
     ours = np.asarray(
         jax.jit(jax.vmap(lambda key: environment.reset(key)[1]))(jax.random.split(jax.random.key(0), 2000))

@@ -23,7 +23,7 @@ from support.stub_shard import KIND, POPULATION, StubShard, decide, expected, hy
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.population import PopulationStats, Recombination
+from shoal.core.population import DistributionUpdate, PopulationStats
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.local import Local
@@ -80,7 +80,7 @@ def weigh(stats: PopulationStats, mine: np.ndarray) -> Any:
     """Weights for a mean, and hyperparameters that are twice as large."""
     weights = np.linspace(0, 1, len(stats.uid), dtype=np.float32)
     doubled = {name: 2 * x[mine] for name, x in stats.hyper.items()}
-    return "state", Recombination(weights, doubled, {"elites": 3.0})
+    return "state", DistributionUpdate(weights, doubled, {"elites": 3.0})
 
 
 @pytest.mark.parametrize("champion", [None, 0])
@@ -89,7 +89,7 @@ def test_weights_of_members_around_a_mean(champion: int | None) -> None:
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Local(), KIND, shard)
     evolved = crew.evolve(crew.share({}, False), weigh, champion)
-    assert shard.recombined == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
+    assert shard.updated == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
     assert [key_of(s) for s in shard.states] == list(STATES.values())
     assert evolved.metrics == {"elites": 3.0, "step": 0.5} and evolved.evolution == "state"

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.shards import living
+from support.shards import gradient_trained
 from support.tiny import hyper_of, make_agent, member, same
 
 from shoal.core.population import Decision
@@ -18,7 +18,7 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.environments.host import HostEnvironment
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.rl.independent import independent
 
 N, T, B = 2, 3, 2
@@ -82,11 +82,13 @@ def counter(off_policy: bool) -> Agent:
     return Agent(init, act, greedy, update, lambda shape: (), Nothing(), T, B, off_policy=off_policy)
 
 
-def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> LivingShard:
+def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> GradientTrainedShard:
     def pause(result: Any, done: int) -> None:
         pauses.append((done, result and np.asarray(result["updates"]).tolist()))
 
-    shard = living(environment, independent(counter(off_policy)), np.arange(N), 0, EvaluationConfig(episodes=1), pause)
+    shard = gradient_trained(
+        environment, independent(counter(off_policy)), np.arange(N), 0, EvaluationConfig(episodes=1), pause
+    )
     shard.begin({"unused": np.zeros(N, np.float32)})
     return shard
 
@@ -117,9 +119,9 @@ def test_which_weights_act(walk, off_policy):
 # ---------------------------------------------------------------------------------------- agents of the package
 
 
-def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[LivingShard, Any]:
+def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[GradientTrainedShard, Any]:
     agent = make_agent(name, actions, rollout=4)
-    shard = living(environment, independent(agent), np.arange(N), seed, EvaluationConfig(episodes=2))
+    shard = gradient_trained(environment, independent(agent), np.arange(N), seed, EvaluationConfig(episodes=2))
     shard.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
     told = []
     for generation in range(2):

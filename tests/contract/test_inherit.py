@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.runs import build_run, tiny
-from support.shards import living
+from support.shards import gradient_trained
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
 
 from shoal.core import tree
 from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.living import Living, LivingShard
+from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
 from shoal.members.shard import Setup
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
@@ -32,10 +32,10 @@ class Case:
     def __init__(self, name: str, actions: str, **options: Any):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.kind = Living(walk(actions), independent(agent), **options)
+        self.kind = GradientTrained(walk(actions), independent(agent), **options)
         self.shard = self.kind.first_shard(UID, Setup(0, EvaluationConfig(episodes=3)))
 
-    def begin(self, **changed: Any) -> LivingShard:
+    def begin(self, **changed: Any) -> GradientTrainedShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})
         self.shard.train(0, iterations=2, chunk=2)
         return self.shard
@@ -50,7 +50,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     return Case(*request.param)
 
 
-def learned(shard: LivingShard) -> Any:
+def learned(shard: GradientTrainedShard) -> Any:
     return jax.tree.map(np.asarray, shard.population.members.learned)
 
 
@@ -323,7 +323,7 @@ def test_a_copied_memory_is_learned_from(pair):
 def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     """As on the host, where a resumed run begins new episodes."""
     agent = make_agent("ppo", layers=())
-    shard = living(walk(), independent(agent), UID, 0, EvaluationConfig())
+    shard = gradient_trained(walk(), independent(agent), UID, 0, EvaluationConfig())
     shard.begin({k: np.asarray(v) for k, v in hyper_of("ppo", agent, N)._asdict().items()})
     members = shard.population.members
     shard.population = shard.population._replace(members=members._replace(own=members.own + 1))
@@ -340,7 +340,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     """Neither from a parent's to its child's, nor over a break after which new episodes begin, as on the host: where
     transitions have several steps, the last ones before end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
-    shard = living(walk(), independent(agent), UID, 0, EvaluationConfig(), copy_memory=True)
+    shard = gradient_trained(walk(), independent(agent), UID, 0, EvaluationConfig(), copy_memory=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)

@@ -32,7 +32,7 @@ from shoal.methods import METHODS
 from shoal.run.champion import load_champion
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 # A small run by the usual agent of a method, in which every hyperparameter has something to do.
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
@@ -49,7 +49,7 @@ OPTIONS["mf_pbt"] = {"periods": [1, 2]}
 UNUSUAL = {"es": {"episode_cap": 7.0}, "cem_rl": OTHER | {"update_ratio": 0.1}, "dvd": OTHER | {"update_ratio": 0.4}}
 HOSTED = {"ppo": "gym:CartPole-v1", "policy": "gym:CartPole-v1", "td3": "gym:Pendulum-v1"}
 
-DRAWN = ["es", "cem_rl"]  # the methods whose members are drawn around a mean
+SAMPLED = ["es", "cem_rl"]  # the methods whose members are drawn around a mean
 ALL = pytest.mark.parametrize("method", METHODS)
 LEARNERS = list(
     {METHODS[name].learner: name for name in reversed(METHODS)}.values()
@@ -114,7 +114,7 @@ class Case:
 
 
 @pytest.fixture(params=METHODS)
-def case(request: pytest.FixtureRequest, shared_programs: None) -> Case:
+def case(request: pytest.FixtureRequest, trace_cache: None) -> Case:
     if request.param not in CASES:
         CASES[request.param] = Case(**settings(request.param))
     return CASES[request.param]
@@ -170,11 +170,11 @@ def test_members_that_may_differ_are_apart(case: Case) -> None:
 
 
 def test_which_members_are_drawn(case: Case) -> None:
-    """So that what is said of DRAWN leaves no method out."""
-    assert isinstance(case.parts.learner, SearchLearner) == (case.parts.experiment.method["name"] in DRAWN)
+    """So that what is said of SAMPLED leaves no method out."""
+    assert isinstance(case.parts.learner, SearchLearner) == (case.parts.experiment.method["name"] in SAMPLED)
 
 
-@pytest.mark.parametrize("case", DRAWN, indirect=True)
+@pytest.mark.parametrize("case", SAMPLED, indirect=True)
 def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
     """Not on who else is drawn, nor in which row."""
     learner = case.parts.learner
@@ -194,7 +194,7 @@ def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
     assert not same(member(whole, 0), member(whole, 2))
 
 
-@pytest.mark.parametrize("name", ["DrawnButCopying", "LivingButWeighing"])
+@pytest.mark.parametrize("name", ["SampledButCopying", "GradientTrainedButWeighing"])
 def test_halves_that_do_not_fit(name: str, said: Said, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config={"layers": [8]}))
@@ -228,7 +228,7 @@ def wide(method: str, env: DeviceEnvironment) -> Case:
     return Case(**changes | {"env": env, "hyper": changes["hyper"] | {"es": {"sigma": 1.0}}.get(method, {})})
 
 
-@pytest.mark.parametrize("method", DRAWN)
+@pytest.mark.parametrize("method", SAMPLED)
 def test_members_without_a_fitness_do_not_destroy_the_mean(method: str) -> None:
     """Where some rewards are NaN, the others lead on."""
     case = wide(method, walk_for(lambda x: jnp.where(x < -0.9, jnp.nan, x)))
@@ -270,7 +270,7 @@ RUNS = {name: settings(name) for name in METHODS} | {
 
 
 @pytest.fixture
-def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, shared_programs: None) -> Path:
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, trace_cache: None) -> Path:
     """Four generations of one of RUNS, never stopped."""
     if request.param not in WHOLE:
         WHOLE[request.param] = path = tmp_path_factory.mktemp("whole") / "run"
@@ -323,11 +323,11 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
         assert "NaN" not in path.read_text() and "Infinity" not in path.read_text()
     result, lineage, metrics = load(whole / "result.json"), rows(whole / "lineage.jsonl"), rows(whole / "metrics.jsonl")
     method = RUNS[name]["method"]["name"]
-    who = [0] if method in DRAWN else [0, 1, 2, 3]
+    who = [0] if method in SAMPLED else [0, 1, 2, 3]
     assert [(row["generation"], row["uid"]) for row in lineage] == [(g, u) for g in range(4) for u in who]
     assert (result["method"], result["agent"], result["population"]) == (method, agent_of(method), 4)
     traits = {"copies": METHODS[method].copies, "tunes": METHODS[method].tunes, "shares_evaluation": method == "es"}
-    assert result["traits"] == traits | {"drawn": method in DRAWN}
+    assert result["traits"] == traits | {"sampled": method in SAMPLED}
     about = load(whole / "method.json")
     assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["explanation"]
     assert result["fitness"] == {str(row["uid"]): row["fitness"] for row in lineage if row["generation"] == 3}
@@ -406,7 +406,7 @@ def test_steps_are_counted_right(method: str, hosted: bool, tmp_path: Path) -> N
         ]
     )
     assert [row["evaluation_steps"] for row in metrics] == measured.tolist()
-    if method not in DRAWN:
+    if method not in SAMPLED:
         assert [row["steps"] for row in metrics] == [4 * 64, 2 * 4 * 64]
     elif unit:
         means = [row["members"]["returns/mean"][0] for row in metrics]

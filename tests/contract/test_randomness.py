@@ -1,7 +1,7 @@
 """No two things are drawn from one key: what a policy does tells nothing of what happens to it.
 
 An agent and an environment tell every key that they are handed: on the device and on the host, in training, evaluations
-and the champion's test, and where members are drawn.
+and the champion's test, and where members are sampled.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.shards import drawn, living
+from support.shards import gradient_trained, sampled
 
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
-from shoal.members.drawn import TEST
+from shoal.members.sampled import TEST
 from shoal.methods.es import Es
 from shoal.rl.independent import independent
 
@@ -153,7 +153,7 @@ def all_different(words: list[Words], count: int) -> None:
 
 def test_of_members_that_live_on(world: Any) -> None:
     """Two generations and two rounds of the champion's test: who needs keys gets one of its own each time."""
-    shard = living(world, independent(gambler()), np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
+    shard = gradient_trained(world, independent(gambler()), np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
     on_device = isinstance(world, DeviceEnvironment)
     phase("build")  # a host environment is tried out once
     shard.begin({"nothing": np.zeros(N, np.float32)})
@@ -185,7 +185,7 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 def test_of_members_that_are_drawn(world: Any) -> None:
     learner = tells(Es("sgd").learner(gambler(1), N))
-    shard = drawn(world, learner, np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
+    shard = sampled(world, learner, np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
     shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]
     for generation in range(2):
@@ -204,7 +204,9 @@ def test_of_members_that_are_drawn(world: Any) -> None:
 def test_a_coin_cannot_be_guessed() -> None:
     """Of 200 coins 100, give or take, whoever guesses: in training, in evaluations, and in the champion's test."""
     learner = independent(gambler(1, silent))
-    shard = living(device_world(200, silent), learner, np.arange(N), 0, EvaluationConfig(episodes=1, greedy=False))
+    shard = gradient_trained(
+        device_world(200, silent), learner, np.arange(N), 0, EvaluationConfig(episodes=1, greedy=False)
+    )
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)
     shard.evaluate(0)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from support.cases import others_slow
 from support.probes import endless_reward
-from support.shards import living
+from support.shards import gradient_trained
 
 from shoal.agents.policy import policy
 from shoal.core.population import Decision
@@ -25,7 +25,7 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.rl.independent import independent
 
 N, T, B, E = 4, 11, 2, 3
@@ -184,14 +184,14 @@ def rollouts(request: pytest.FixtureRequest) -> Any:
     """Opens a shard in either rollouts."""
     opened = []
 
-    def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> LivingShard:
+    def open_shard(kind: str, fitness: str, agent: Agent | None = None, **settings: Any) -> GradientTrainedShard:
         if request.param == "device":
             world: Any = device_world(kind)
         else:
             world = gymnasium_environment("shoal-test/World-v0", {"kind": kind})
         agent = agent or callback(kind)
         learner = independent(agent)
-        shard = living(world, learner, np.arange(N), 0, EvaluationConfig(fitness, **settings))
+        shard = gradient_trained(world, learner, np.arange(N), 0, EvaluationConfig(fitness, **settings))
         shard.begin({"choice": np.arange(N, dtype=np.float32)} if agent.hyper else {})
         opened.append(shard)
         return shard
@@ -455,7 +455,7 @@ def test_an_episode_under_a_copy_does_not_count(rollouts):
 )
 def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
     """Episodes of so many steps, with a reward of 1 for each."""
-    shard = living(
+    shard = gradient_trained(
         endless_reward(limit), independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training")
     )
     hyper = {"choice": np.zeros(2, np.float32)}
@@ -479,7 +479,7 @@ def test_every_episode_begins_anew(fresh):
         return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
 
     world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
-    shard = living(world, independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training"))
+    shard = gradient_trained(world, independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training"))
     shard.begin({"choice": np.zeros(2, np.float32)})
     seen = []
     for generation in range(2):

@@ -15,7 +15,7 @@ import pytest
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
 from shoal.core.types import START, Learner
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
@@ -40,13 +40,13 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
     programs = [jax.jit(learner.init).lower(key, uid, hyper)]
     population = jax.eval_shape(learner.init, key, uid, hyper)
     if isinstance(learner, Learner):
-        assert isinstance(parts.shard, LivingShard)
+        assert isinstance(parts.shard, GradientTrainedShard)
         rollouts = parts.shard.rollouts
         assert isinstance(rollouts, DeviceRollouts)
         world = jax.eval_shape(rollouts._reset, uid, {}, key)
         programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, START, jnp.int32(0)))
     else:
-        programs.append(jax.jit(learner.recombine).lower(population, uid, jnp.zeros(4), key))
+        programs.append(jax.jit(learner.tell).lower(population, uid, jnp.zeros(4), key))
         programs.append(jax.jit(learner.improve).lower(population, key))
     for program in programs:
         assert "lapack" not in program.as_text()

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.shards import living
+from support.shards import gradient_trained
 
 from shoal.agents.ppo import ppo
 from shoal.core.spec import Discrete, Spec
@@ -61,7 +61,7 @@ def test_catching_what_is_seen():
     agent = ppo(
         environment.spec, network=lambda spec: Small(), layers=(32,), environments=16, rollout=20, minibatches=4
     )
-    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig(episodes=64))
+    shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(episodes=64))
     values = agent.hyper._asdict() | {"learning_rate": 3e-3, "discount": 0.9}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support import probes
 from support.cases import others_slow
-from support.shards import living
+from support.shards import gradient_trained
 
 import shoal
 from shoal.agents.dqn import dqn
@@ -20,7 +20,7 @@ from shoal.core.user_code import import_from
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.rl.independent import independent
 from shoal.rl.networks import MLP
 
@@ -28,20 +28,22 @@ N, DISCOUNT = 2, 0.9
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
 
-def trained(environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float) -> LivingShard:
+def trained(
+    environment: DeviceEnvironment, iterations: int, fitness: str = "training", **hyper: float
+) -> GradientTrainedShard:
     """Two members without hidden layers, which are quick to compile, after so many updates of 8 x 8 steps.
 
     Their critics learn raw rewards, so that their values can be told.
     """
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
-    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
+    shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, iterations, iterations)
     return shard
 
 
-def values(shard: LivingShard, *obs: float) -> np.ndarray:
+def values(shard: GradientTrainedShard, *obs: float) -> np.ndarray:
     """What the critics say of observations: [N, len(obs)]."""
     x = np.array(obs, np.float32)[:, None]
     critic = MLP((), 1)
@@ -70,7 +72,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkey
     monkeypatch.syspath_prepend(EXAMPLES)
     environment, members = import_from("who_sees_what:luck", "env")(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
-    shard = living(environment, independent(agent), np.arange(members), 0, EvaluationConfig("training"))
+    shard = gradient_trained(environment, independent(agent), np.arange(members), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
     shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
     shard.train(0, 60, 60)
@@ -100,7 +102,7 @@ def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
-    shard = living(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
+    shard = gradient_trained(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
     shard.begin({})
     shard.evaluate(0)
     near(shard.stats().fitness.max(), best, 0.1)
@@ -123,7 +125,7 @@ def test_learning_to_recall(name, memory, expected):
     make, config = {"ppo": (ppo, WITH_PPO), "dqn": (dqn, WITH_DQN)}[name]
     environment = probes.recall()
     agent = make(environment.spec, **config, **memory)
-    shard = living(environment, independent(agent), np.arange(N), 0, EvaluationConfig("training"))
+    shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
     values |= {"epsilon_updates": 500} if name == "dqn" else {}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
@@ -146,7 +148,7 @@ def test_both_goals_of_the_fork_are_worth_as_much(action, rewards):
 
 REPLAY = {"layers": [16], "batch": 32, "capacity": 2000, "warm_up": 100, "rollout": 20}
 FROM_MEMORY = {"population": 4, "interval": 500, "generations": 2}
-DRAWN = {"population": 8, "generations": 20, "fitness": Fitness(episodes=32)}
+SAMPLED = {"population": 8, "generations": 20, "fitness": Fitness(episodes=32)}
 RATES = {"policy_learning_rate": 3e-3, "critic_learning_rate": 1e-2}
 WAYS: dict[str, dict[str, Any]] = {
     "dqn": {"agent": "dqn", "config": REPLAY, "hyper": {"learning_rate": 1e-2}} | FROM_MEMORY,
@@ -154,8 +156,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "sac": {"agent": "sac", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "dvd": {"method": "dvd", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout"}, "hyper": RATES}
-    | DRAWN,
-    "es": DRAWN | {"method": "es", "config": {"layers": [8]}, "population": 32, "generations": 40},
+    | SAMPLED,
+    "es": SAMPLED | {"method": "es", "config": {"layers": [8]}, "population": 32, "generations": 40},
 }
 
 

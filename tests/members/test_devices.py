@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.runs import tiny
-from support.shards import living
+from support.shards import gradient_trained
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.agents.ppo import ppo
@@ -151,7 +151,7 @@ class Run:
         agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
         self.hyper = hyper_of("ppo", agent, 4)._asdict()
         self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
-        self.shard = living(walk(), independent(agent), np.arange(4), 0, EvaluationConfig("training"))
+        self.shard = gradient_trained(walk(), independent(agent), np.arange(4), 0, EvaluationConfig("training"))
 
     def go(self, chunk: int) -> list[np.ndarray]:
         self.shard.begin(self.hyper)
@@ -188,7 +188,7 @@ def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     agent = make_agent("ppo", layers=(), normalise_observations=False)
     uids = [np.arange(2), np.arange(2, 4)]
     both = in_turn.InTurn(
-        living(walk(), independent(agent), uids[0], 0, EvaluationConfig()), uids, Setup(0, EvaluationConfig())
+        gradient_trained(walk(), independent(agent), uids[0], 0, EvaluationConfig()), uids, Setup(0, EvaluationConfig())
     )
     both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):

@@ -90,7 +90,7 @@ def test_elites_of_nobody(said):
 @functools.cache
 def learner(**options: Any) -> SearchLearner:
     made = CemRl(**options).learner(td3(SPEC, **SETTINGS), N)
-    jitted = {name: jax.jit(getattr(made, name)) for name in ("draw", "recombine")}
+    jitted = {name: jax.jit(getattr(made, name)) for name in ("draw", "tell")}
     return made._replace(init=jax.jit(made.init), **jitted)
 
 
@@ -118,7 +118,7 @@ def test_mean_and_variance(weights):
     learned = start.members.learned._replace(policy=trained, updates=jnp.array([5, 5, 0, 0, 0, 0], jnp.int32))
     start = start._replace(members=start.members._replace(learned=learned))
     old, x, w = one(start.shared.distribution.mean), flat(trained), weights.astype(np.float64)[:, None]
-    end, metrics = made.recombine(start, UID, weights, jax.random.key(0))
+    end, metrics = made.tell(start, UID, weights, jax.random.key(0))
     new = end.shared.distribution
     np.testing.assert_allclose(one(new.mean), (w * x).sum(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(one(new.variance), (w * (x - old) ** 2).sum(0) + 1e-3, rtol=1e-4)
@@ -135,7 +135,7 @@ def test_noise_decays_to_its_end():
     now, expected = population(made), 1e-3
     for _ in range(5):
         before = now.shared.distribution
-        now, metrics = made.recombine(now, UID, weights, jax.random.key(0))
+        now, metrics = made.tell(now, UID, weights, jax.random.key(0))
         shift = flat(now.members.learned.policy)[0] - one(before.mean)
         np.testing.assert_allclose(one(now.shared.distribution.variance), shift**2 + expected, rtol=1e-3)
         expected = 0.9 * expected + 0.1 * 1e-5
@@ -148,14 +148,14 @@ def test_diverged_actors_leave_no_trace():
     start = population(made)
     broken = jax.tree.map(lambda x: x.at[0].set(jnp.nan).at[5].set(jnp.inf), start.members.learned.policy)
     ill = start._replace(members=start.members._replace(learned=start.members.learned._replace(policy=broken)))
-    a, b = (made.recombine(x, UID, weights, jax.random.key(0))[0].shared for x in (start, ill))
+    a, b = (made.tell(x, UID, weights, jax.random.key(0))[0].shared for x in (start, ill))
     assert same(a, b)
 
 
 def test_where_nobody_was_measured_nothing_moves():
     made = learner()
     start = population(made)
-    end, metrics = made.recombine(start, UID, np.zeros(N, np.float32), jax.random.key(0))
+    end, metrics = made.tell(start, UID, np.zeros(N, np.float32), jax.random.key(0))
     assert same(end, start) and float(metrics["step/norm"]) == 0
 
 

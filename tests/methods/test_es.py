@@ -14,8 +14,8 @@ from shoal.core.population import PopulationStats
 from shoal.core.space import SearchSpace
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
-from shoal.members import drawn
-from shoal.members.drawn import OfMean
+from shoal.members import sampled
+from shoal.members.sampled import OfMean
 from shoal.methods.es import Es, EsHyper, centred_ranks
 
 M, SIZE = 8, 6
@@ -139,7 +139,7 @@ def test_sgd_with_momentum(chunk: int, members: int) -> None:
         g = gradient(drawn, mean, weights, 0.1, 0.01)
         velocity = 0.8 * velocity + g
         mean = mean + 0.03 * velocity
-        step = jax.jit(learner.recombine)
+        step = jax.jit(learner.tell)
         population, metrics = step(population, jnp.asarray(uid, jnp.uint32), jnp.asarray(weights, jnp.float32), key)
         np.testing.assert_allclose(mean_of(learner, population), mean, rtol=2e-4, atol=2e-5)
         np.testing.assert_allclose(metrics["gradient/norm"], np.linalg.norm(g), rtol=1e-3)
@@ -158,7 +158,7 @@ def test_adam() -> None:
         t = generation + 1
         mean = mean + 0.03 * (first / (1 - 0.7**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
         weights = jnp.asarray(weights, jnp.float32)
-        population, _ = jax.jit(learner.recombine)(population, jnp.asarray(UID), weights, key)
+        population, _ = jax.jit(learner.tell)(population, jnp.asarray(UID), weights, key)
         np.testing.assert_allclose(mean_of(learner, population), mean, rtol=1e-3, atol=1e-4)
 
 
@@ -173,7 +173,7 @@ def test_the_gradient_of_a_quadratic() -> None:
         found = learner.actors(start, jnp.arange(M), jnp.asarray(UID), key).params
         x = jnp.concatenate([found["a"], found["b"].reshape(M, -1)], 1)
         fitness = -0.5 * jnp.square(x - jnp.asarray(c, jnp.float32)[None]).sum(1)
-        after = learner.recombine(start, jnp.asarray(UID), fitness, key)[0].shared.policy.params
+        after = learner.tell(start, jnp.asarray(UID), fitness, key)[0].shared.policy.params
         return jnp.concatenate([after["a"], after["b"].reshape(-1)]) - jnp.asarray(START)
 
     estimates = np.stack([estimate(key) for key in jax.random.split(KEY, runs)])
@@ -201,7 +201,7 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
 def test_no_weights_no_step() -> None:
     learner = Es("adam", chunk=4).learner(point(), M)
     population = begin(learner, weight_decay=0.0)
-    after, _ = jax.jit(learner.recombine)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
+    after, _ = jax.jit(learner.tell)(population, jnp.asarray(UID), jnp.zeros(M), KEY)
     np.testing.assert_allclose(mean_of(learner, after), START, rtol=1e-6)
 
 
@@ -241,7 +241,7 @@ def test_the_cap_follows_the_length_of_episodes() -> None:
 def test_what_is_told_of_members_and_mean() -> None:
     hyper = {"sigma": np.full(4, 0.1, np.float32)}
     members = stats([3, 9, np.nan, 6], 25, hyper)
-    mean, metrics = drawn.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
+    mean, metrics = sampled.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
     told = {name: float(x[0]) for name, x in metrics.items()}
     expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
     assert told == expected

@@ -17,7 +17,7 @@ from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
-from shoal.core.population import Decision, PopulationStats, Recombination
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
@@ -62,13 +62,13 @@ class Asked(NamedTuple):
     seen: PopulationStats
     mine: np.ndarray
     state: Any
-    decision: Decision | Recombination
+    decision: Decision | DistributionUpdate
 
     def by_uid(self) -> Any:
         """The same in whatever order the stats were seen: the uids of parents, hyperparameters, who begins anew."""
         order = np.argsort(self.seen.uid[self.mine])
         hyper = {name: x[order] for name, x in self.decision.hyper.items()}
-        if isinstance(self.decision, Recombination):
+        if isinstance(self.decision, DistributionUpdate):
             return self.decision.weights[np.argsort(self.seen.uid)], hyper
         rank = np.argsort(order)
         return self.seen.uid[self.decision.parents[order]], hyper, np.sort(rank[list(self.decision.ends)])
@@ -156,7 +156,7 @@ def programs(kind: Method) -> list[str]:
     traced = [jax.make_jaxpr(learner.init)(key, uid, hyper)]
     if isinstance(learner, SearchLearner):
         traced.append(jax.make_jaxpr(learner.draw)(population, uid, key))
-        traced.append(jax.make_jaxpr(learner.recombine)(population, uid, jnp.zeros(n), key))
+        traced.append(jax.make_jaxpr(learner.tell)(population, uid, jnp.zeros(n), key))
         traced.append(jax.make_jaxpr(learner.improve)(population, key))
     else:
         rollout = jax.tree.map(lambda x: np.stack([x] * n), reference.rollout(SPACE, 0))

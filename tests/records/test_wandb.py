@@ -18,7 +18,7 @@ from shoal.experiment.experiment import WeightsAndBiases
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 class Run:

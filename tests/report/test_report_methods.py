@@ -19,7 +19,7 @@ from shoal.report.charts import Axis
 from shoal.report.page import write_report
 from shoal.report.search import smoothed
 
-DRAWN = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
+SAMPLED = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
 DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
 SEEDS = ("fitness", "hyperparameters", "effects", "throughput", "members", "experiment")
 OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|took over|perturbed|population of 1", re.I)
@@ -59,7 +59,7 @@ def path_of(text: str, title: str, kind: str) -> np.ndarray:
 @pytest.mark.parametrize("diverged", [0.0, 0.3])
 def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diverged: float) -> None:
     run = write_drawn(tmp_path / "run", method, diverged=diverged)
-    text, page = report(run, DRAWN)
+    text, page = report(run, SAMPLED)
     lines = chart(page, "Returns of the mean and of the members")
     same(lines["the mean"], [row["fitness"] for row in rows(run, "lineage.jsonl")])
     for name, kind in (("members: best", "max"), ("average", "mean"), ("worst", "min")):
@@ -86,7 +86,7 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
 def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
     """The line of ranks: the first on top, the last of 33 at the bottom, along the steps of all members."""
     run = write_drawn(tmp_path / "run", "es", 32, 20)
-    text, _ = report(run, DRAWN)
+    text, _ = report(run, SAMPLED)
     points = path_of(text, "Rank of the mean", "median")
     steps = np.array([row["steps"] for row in rows(run, "lineage.jsonl")])
     ranks = np.array(metric(run, "mean/rank"), float)
@@ -97,7 +97,7 @@ def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
 def test_the_bands(tmp_path: Path) -> None:
     """From worst to best, and a deviation around the average that does not leave it."""
     run = write_drawn(tmp_path / "run", "es", 32, 5)
-    text, page = report(run, DRAWN)
+    text, page = report(run, SAMPLED)
     plot = next(a for _, a in page.tags if a.get("aria-label") == "Returns of the mean and of the members")
     data = json.loads(plot["data-chart"] or "")
     low, high, average, variance = (
@@ -129,7 +129,7 @@ def test_the_bands(tmp_path: Path) -> None:
 def test_any_drawn_run_has_a_page(
     tmp_path: Path, method: str, population: int, generations: int, more: dict[str, Any]
 ) -> None:
-    text, page = report(write_drawn(tmp_path / "run", method, population, generations, **more), DRAWN)
+    text, page = report(write_drawn(tmp_path / "run", method, population, generations, **more), SAMPLED)
     assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
     assert f"method {method}" in page.words
     assert f"{population * generations:,} members drawn in all" in page.words
@@ -142,7 +142,7 @@ def test_any_drawn_run_has_a_page(
 
 def test_hyperparameters_that_decay(tmp_path: Path) -> None:
     run = write_drawn(tmp_path / "run", "es", decay=0.9)
-    _, page = report(run, DRAWN)
+    _, page = report(run, SAMPLED)
     same(chart(page, "sigma")["sigma"], [row["hyper"]["sigma"] for row in rows(run, "lineage.jsonl")])
     assert "It went from 0.05 to 0.006754." in page.words and "Not tuned: learning_rate 0.02." in page.words
 
@@ -151,7 +151,7 @@ def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
     run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
     write_about(run, "cem_rl", explanation=CemRl(trained=0).explanation(10))
-    _, page = report(run, DRAWN)
+    _, page = report(run, SAMPLED)
     assert "gradient steps" not in page.words and "10 members were drawn around it" in page.words
 
 
@@ -262,7 +262,7 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     entries[3]["members"] = value
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     write_report(run)
-    traits = {"drawn": value, "copies": value, "tunes": value}
+    traits = {"sampled": value, "copies": value, "tunes": value}
     every = dict.fromkeys(("name", "title", "traits", "explanation", "metric_descriptions"), value)
     for about in (value, every, {"traits": traits}, {"metric_descriptions": {"episode/return": value}}):
         (run / "method.json").write_text(json.dumps(about))
@@ -290,7 +290,7 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
     for entry in entries:
         entry["members"] = {k: v for k, v in entry["members"].items() if k.startswith(("returns", "mean"))}
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    _, page = report(run, DRAWN)
+    _, page = report(run, SAMPLED)
     for words in (
         "method lab:Nearby",
         "learned by a search nearby",

@@ -16,7 +16,7 @@ from shoal.core.errors import BadInput
 from shoal.experiment.plan import make_plan
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from support.messages import Said
 from support.runs import Signals, tiny
 
 from shoal.core.interrupts import Interrupted
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.run import control
 from shoal.run import start as beginning
 from shoal.run.control import Control
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def test_a_long_evaluation_is_abandoned_too(
 
         return done
 
-    monkeypatch.setattr(LivingShard, "train", lasting(1, LivingShard.train))
-    monkeypatch.setattr(LivingShard, "evaluate", lasting(60, LivingShard.evaluate))
+    monkeypatch.setattr(GradientTrainedShard, "train", lasting(1, GradientTrainedShard.train))
+    monkeypatch.setattr(GradientTrainedShard, "evaluate", lasting(60, GradientTrainedShard.evaluate))
     signals = Signals(1, "evaluate")
     with pytest.raises(Interrupted) as error:
         train(tiny(tmp_path / "run"), [signals])

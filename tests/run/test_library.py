@@ -23,7 +23,7 @@ from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import make_plan
 from shoal.run.result import summarise
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 class Until(Callback):

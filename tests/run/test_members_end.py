@@ -13,13 +13,13 @@ from support.runs import Signals, rows, same_run, tiny
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.experiment.plan import planned
-from shoal.members.shared_programs import shared_programs
+from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
 from shoal.run.loop import resume, train
 from shoal.study.replay import follower
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
 TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
 HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
@@ -61,7 +61,7 @@ def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, sto
 @pytest.mark.parametrize(("changes", "programs"), [({}, 2), ({"env": "gym:CartPole-v1"}, 4)], ids=["device", "host"])
 def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
     """One for a member on each of two devices, and one for the last member alone."""
-    with shared_programs(kept := []):
+    with trace_cache(kept := []):
         plan = planned(halving(None, population=8, method="successive_halving", **changes))
         for _, members in plan.sizes:
             plan.kind.shard([np.arange(members)], plan.setup).close()

@@ -16,19 +16,19 @@ from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
 from shoal.members.compiled import CompiledTester
-from shoal.members.living import LivingShard
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What every test of a champion returns."""
     returns: list[float] = []
-    for tester in (LivingShard, CompiledTester):
+    for tester in (GradientTrainedShard, CompiledTester):
         monkeypatch.setattr(tester, "test", lambda *arguments: np.array(returns))
     return returns
 
@@ -62,11 +62,11 @@ def test_a_play_off_finds_the_champion(tmp_path: Path, monkeypatch: pytest.Monke
     """Of the three fittest generations the third does best on new episodes; its test there says nothing of the others."""
     told: list[tuple[Any, float]] = []
 
-    def played(self: LivingShard, learned: Any, *more: Any) -> np.ndarray:
+    def played(self: GradientTrainedShard, learned: Any, *more: Any) -> np.ndarray:
         told.append((learned, [1.0, 4.0, 9.0, 2.0][len(told)]))
         return np.array([told[-1][1]] * 2)
 
-    monkeypatch.setattr(LivingShard, "test", played)
+    monkeypatch.setattr(GradientTrainedShard, "test", played)
     summary = train(
         tiny(tmp_path / "run", generations=4, fitness=Fitness(episodes=2, step_limit=60, final_candidates=3))
     ).summary

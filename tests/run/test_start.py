@@ -29,7 +29,7 @@ from shoal.run.origin import read_origin
 from shoal.run.start import begin, enter
 from shoal.study import replay
 
-pytestmark = pytest.mark.usefixtures("shared_programs")
+pytestmark = pytest.mark.usefixtures("trace_cache")
 SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
 Arrays = dict[str, np.ndarray]
 LEARNED, HYPER = "learned/", "hyper/"
@@ -91,7 +91,7 @@ def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) 
     assert told["members"] == [{"uid": i, "parent": i} for i in range(4)]
 
 
-@pytest.mark.usefixtures("shared_programs")
+@pytest.mark.usefixtures("trace_cache")
 def test_one_that_was_stopped_at_once_still_tells_where_it_began(first: Path) -> None:
     second = train(after(first)).run_dir
     told, _ = (second / "init_from.json").read_text(), (second / "result.json").unlink()

@@ -14,7 +14,7 @@ from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.living import Living
+from shoal.members.gradient_trained import GradientTrained
 from shoal.members.shard import Setup
 from shoal.rl.independent import independent
 
@@ -30,7 +30,7 @@ def lived(name: str) -> list[np.ndarray]:
     """Two intervals, and between them copies from one device to another."""
     actions, settings = CASES[name]
     agent = make_agent(name, actions, **settings)
-    kind = Living(walk(actions), independent(agent))
+    kind = GradientTrained(walk(actions), independent(agent))
     assert kind.devices([np.arange(N)]) == len(jax.devices())
     shard = kind.first_shard(np.arange(N), Setup(0, EvaluationConfig("training")))
     hyper = hyper_of(name, agent, N)._asdict()

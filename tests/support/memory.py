@@ -15,7 +15,7 @@ import jax
 import psutil
 import pytest
 
-from shoal.members import shared_programs as sharing
+from shoal.members import trace_cache as sharing
 
 # Bytes: with the second, programs are dropped until there are no more than the first; beyond the third, a test fails.
 LITTLE, FULL, BOUND = 0.8e9, 1.2e9, 2.0e9
@@ -25,10 +25,10 @@ _peak = 0
 
 
 @pytest.fixture
-def shared_programs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def trace_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Runs of the same structure share what was compiled, as those of a study do: compiling takes most of a tiny run."""
     monkeypatch.setattr(sharing, "MOST", 1_000)
-    with sharing.shared_programs(PROGRAMS):
+    with sharing.trace_cache(PROGRAMS):
         yield
 
 

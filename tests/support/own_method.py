@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.core.population import Decision, PureEvolver, Recombination
+from shoal.core.population import Decision, DistributionUpdate, PureEvolver
 from shoal.core.space import SearchSpace
 from shoal.core.types import Member, Population, SearchLearner
 from shoal.methods.independent import Independent
@@ -24,7 +24,7 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class Nearby(Method):
-    """Random search: the best of the members that are drawn around the mean is the next mean."""
+    """Random search: the best of the members that are sampled around the mean is the next mean."""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     title: ClassVar[str] = "a search nearby"
@@ -46,12 +46,12 @@ class Nearby(Method):
             radius = jnp.where(rows < n, population.hyper.radius[jnp.minimum(rows, n - 1)], 0.0)
             return jax.vmap(around, (None, 0, 0, None))(population.shared, radius, uid, key)
 
-        def recombine(population: Population, uid: Any, weights: Any, key: Any) -> Any:
+        def tell(population: Population, uid: Any, weights: Any, key: Any) -> Any:
             best = around(population.shared, population.hyper.radius[0], uid[weights.argmax()], key)
             return population._replace(shared=best), {}
 
         return SearchLearner(
-            *(init, alone.act, alone.greedy, agent, actors, recombine),
+            *(init, alone.act, alone.greedy, agent, actors, tell),
             mean=lambda population: population.shared,
             with_mean=lambda population, learned: population._replace(shared=learned),
             chunk=8,
@@ -63,7 +63,7 @@ class Nearby(Method):
 
         def decide(key: Any, state: Any, stats: Any, mine: np.ndarray) -> Any:
             best = np.argmax(np.nan_to_num(stats.fitness, nan=-np.inf))
-            return state, Recombination((np.arange(len(stats.uid)) == best).astype(np.float32), dict(stats.hyper))
+            return state, DistributionUpdate((np.arange(len(stats.uid)) == best).astype(np.float32), dict(stats.hyper))
 
         return PureEvolver(init, decide)
 
@@ -71,20 +71,20 @@ class Nearby(Method):
         return f"The best of all {population} became the next mean."
 
 
-class DrawnButCopying(Nearby):
-    """Its evolver decides about parents, which members that are drawn do not have."""
+class SampledButCopying(Nearby):
+    """Its evolver decides about parents, which members that are sampled do not have."""
 
     def evolver(self, *arguments: Any) -> PureEvolver:
         init, _ = super().evolver(*arguments)
         return PureEvolver(init, lambda key, state, stats, mine: (state, Decision(mine, dict(stats.hyper))))
 
 
-class LivingButWeighing(Independent):
+class GradientTrainedButWeighing(Independent):
     """Its evolver weighs members for a mean, which members that live on do not have."""
 
     def evolver(self, *arguments: Any) -> PureEvolver:
         init, _ = super().evolver(*arguments)
         even = np.float32(0.25)
         return PureEvolver(
-            init, lambda key, state, stats, mine: (state, Recombination(even + 0 * mine, dict(stats.hyper)))
+            init, lambda key, state, stats, mine: (state, DistributionUpdate(even + 0 * mine, dict(stats.hyper)))
         )

@@ -8,12 +8,12 @@ import numpy as np
 
 from shoal.core.types import Learner, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.drawn import Drawn, DrawnShard
-from shoal.members.living import Living, LivingShard
+from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
+from shoal.members.sampled import Sampled, SampledShard
 from shoal.members.shard import Pause, Setup
 
 
-def living(
+def gradient_trained(
     environment: Any,
     learner: Learner,
     uid: np.ndarray,
@@ -21,11 +21,11 @@ def living(
     evaluation: EvaluationConfig,
     pause: Pause = lambda result, done: None,
     copy_memory: bool = False,
-) -> LivingShard:
-    return Living(environment, learner, copy_memory).first_shard(uid, Setup(seed, evaluation, pause=pause))
+) -> GradientTrainedShard:
+    return GradientTrained(environment, learner, copy_memory).first_shard(uid, Setup(seed, evaluation, pause=pause))
 
 
-def drawn(
+def sampled(
     environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, evaluation: EvaluationConfig
-) -> DrawnShard:
-    return Drawn(environment, learner).first_shard(uid, Setup(seed, evaluation))
+) -> SampledShard:
+    return Sampled(environment, learner).first_shard(uid, Setup(seed, evaluation))

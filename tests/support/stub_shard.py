@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.population import Decision, PopulationStats, Recombination
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 
 POPULATION = 12
 
@@ -51,10 +51,10 @@ class StubShard:
     def snapshot(self, row: int) -> Any:
         return self.states[row]
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, Any]) -> dict[str, float]:
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, Any]) -> dict[str, float]:
         self.hyper = decision.hyper
-        if isinstance(decision, Recombination):
-            self.recombined = decision.weights.tolist()
+        if isinstance(decision, DistributionUpdate):
+            self.updated = decision.weights.tolist()
             return {"step": 0.5}
         assert all(decision.parents[row] == row for row in arrived)
         self.states = [arrived.get(i, self.states[p]) for i, p in enumerate(decision.parents)]

@@ -17,7 +17,7 @@ SPACE: dict[str, dict[str, Any]] = {
     "minibatches": {"choices": [1, 2, 4, 8], "ordered": True},
 }
 FIXED = {"clip": 0.2, "trace": 0.95}
-# What method.json says of a method: title, drawn, copies, tunes, explanation.
+# What method.json says of a method: title, sampled, copies, tunes, explanation.
 ABOUT = {
     "pbt": ("population-based training", False, True, True, "Weak members then copied stronger ones."),
     "independent": ("independent members", False, False, True, "This is the control: each member learned for itself."),
@@ -196,7 +196,7 @@ def write_drawn(
     diverged: float = 0.0,
     decay: float = 1.0,
 ) -> Path:
-    """A run of members that are drawn around a mean, by es or cem_rl.
+    """A run of members that are sampled around a mean, by es or cem_rl.
 
     `diverged` is the chance that a generation measured nothing; `decay` is the factor of hyper.sigma.
     """
@@ -269,7 +269,7 @@ def write_drawn(
 def write_about(run: Path, method: str, **changes: Any) -> None:
     """What the run says of its method, with some of it changed."""
     title, *traits, explanation = ABOUT[method]
-    told = dict(zip(("drawn", "copies", "tunes"), traits, strict=True)) | {"shares_evaluation": method == "es"}
+    told = dict(zip(("sampled", "copies", "tunes"), traits, strict=True)) | {"shares_evaluation": method == "es"}
     (run / "method.json").write_text(
         json.dumps({"name": method, "title": title, "traits": told, "explanation": explanation} | changes)
     )

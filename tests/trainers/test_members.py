@@ -36,7 +36,7 @@ from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.space import Range
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import make_plan
-from shoal.members.foreign import ForeignShard
+from shoal.members.external import ExternalShard
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.run.champion import load_champion
@@ -219,9 +219,9 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
     """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
     for memory in ("keep", "copy"):
         seen: list[Any] = []
-        apply = ForeignShard.apply
+        apply = ExternalShard.apply
 
-        def watched(self: ForeignShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> Any:
+        def watched(self: ExternalShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> Any:
             before = [m.trainer.state for m in self._members]
             metrics = apply(self, decision, arrived)
             copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
@@ -229,7 +229,7 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
             return metrics
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ForeignShard, "apply", watched)
+            patch.setattr(ExternalShard, "apply", watched)
             train(bandit(tmp_path / memory, method={"name": "pbt", "replay": memory}, generations=2))
         assert seen
         for old, parent, child in seen:

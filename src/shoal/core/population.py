@@ -117,7 +117,7 @@ class Decision(NamedTuple):
         return self._replace(parents=parents, hyper=hyper, ends=ends)
 
 
-class Recombination(NamedTuple):
+class DistributionUpdate(NamedTuple):
     """Decision of an evolver whose members are sampled around a mean: the weight of each of all M in the next mean."""
 
     weights: np.ndarray  # float32 [M], in the order of the stats; the uids count from 0
@@ -129,7 +129,7 @@ class Recombination(NamedTuple):
         """Parents int64 [M]: nobody copies."""
         return np.arange(len(self.weights))
 
-    def part(self, rows: np.ndarray, parents: np.ndarray) -> Recombination:
+    def part(self, rows: np.ndarray, parents: np.ndarray) -> DistributionUpdate:
         """Return the part, as `Decision` does; the weights are those of all."""
         return self._replace(hyper={name: x[rows] for name, x in self.hyper.items()})
 
@@ -153,8 +153,8 @@ class Explore(Protocol):
 
 # (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
 Init = Callable[[Seed, np.ndarray], tuple[Any, dict[str, np.ndarray]]]
-# (key, state, stats [M], mine [N]) -> (state, Decision), or Recombination with a SearchLearner
-Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | Recombination]]
+# (key, state, stats [M], mine [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
+Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | DistributionUpdate]]
 
 
 class PureEvolver(NamedTuple):

@@ -170,8 +170,8 @@ class SearchLearner(NamedTuple):
     init, act, greedy, together: as those of `Learner`
     actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
         a whole number of pairs, where an even uid stands before the next one
-    recombine: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
-        evolver's weights ask for; M members of all shards in order of uid, the key that has drawn them
+    tell: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
+        evolver's weights ask for; M members of all shards in order of uid, the key that has sampled them
     mean:      (population) -> what the mean has learned
     with_mean: (population, learned) -> population, whose mean has just begun, and now has learned this
     chunk:     rows that a device measures at a time
@@ -183,7 +183,7 @@ class SearchLearner(NamedTuple):
     watch:     (shared, rows [R], step, alive [R, E]) -> shared, updated with one step of R policies in E episodes each, a
         Rollout of leaves [R, E, ...]; rows counted from the mean: members are below 0
     cap:       (hyper [N]) -> steps after which an episode is ended; plain numbers
-    pairs:     members 2k and 2k + 1 are drawn together, so that both must be on one device
+    pairs:     members 2k and 2k + 1 are sampled together, so that both must be on one device
     """
 
     init: Callable[..., Population]
@@ -191,7 +191,7 @@ class SearchLearner(NamedTuple):
     greedy: Callable[..., tuple[Array, PyTree]]
     agent: Agent
     actors: Callable[..., PyTree]
-    recombine: Callable[..., tuple[Population, dict[str, Array]]]
+    tell: Callable[..., tuple[Population, dict[str, Array]]]
     mean: Callable[[Population], PyTree]
     with_mean: Callable[[Population, PyTree], Population]
     chunk: int

@@ -94,9 +94,9 @@ class Processes:
         )
         self._workspace = space
         space.join(e.exchange.worker)
-        self.first_uid = 0 if plan.kind.drawn else space.slot * e.population
+        self.first_uid = 0 if plan.kind.sampled else space.slot * e.population
         usual = Experiment()
-        own = [name for name in OWN if not (plan.kind.drawn and name == "shards")]
+        own = [name for name in OWN if not (plan.kind.sampled and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
         space.settle(dump(common), lambda path: differences(common, of_run(path.parent)))
@@ -121,7 +121,7 @@ class Processes:
         """The members of this process, uids [n] of each of its shards. pause: see `Setup`. place: gives the run directory,
         for the logs of trainers."""
         setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
-        if self._workspace is not None and plan.kind.drawn:  # all measure one population
+        if self._workspace is not None and plan.kind.sampled:  # all measure one population
             returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
             setup = setup._replace(returns=returns)
         return plan.kind.shard(uids, setup)
@@ -132,7 +132,7 @@ class Processes:
 
     def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
         """The members of this process among all."""
-        if self._workspace is None or plan.kind.drawn:
+        if self._workspace is None or plan.kind.sampled:
             return Synchronous(self.exchange, plan.kind, shard)
         return Worker(self._workspace, plan.kind, shard)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core.arrays import pack, unpack
-from shoal.core.population import Decision, PopulationStats, Recombination
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import from_rows, routes, to_rows
@@ -17,14 +17,14 @@ from shoal.members.kind import Kind
 from shoal.members.shard import Shard
 
 # (visible stats, rows to decide for) -> (state of the evolver, decision)
-Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | Recombination]]
+Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | DistributionUpdate]]
 
 
 class KnownMembers(NamedTuple):
     """What is known of the members that are decided for; rows in the order of the processes."""
 
     members: PopulationStats
-    stats: PopulationStats  # of the individuals, which live on: the members, or the mean that they are drawn around
+    stats: PopulationStats  # of the individuals, which live on: the members, or the mean that they are sampled around
     metrics: dict[str, np.ndarray]  # of these
     evaluation_steps: int
     stop: bool  # a process has received a signal to stop
@@ -88,7 +88,7 @@ class Synchronous:
         ends = decision.ends if isinstance(decision, Decision) else ()
         return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 
-    def _apply(self, decision: Decision | Recombination, champion: int | None) -> tuple[PyTree, dict[str, float]]:
+    def _apply(self, decision: Decision | DistributionUpdate, champion: int | None) -> tuple[PyTree, dict[str, float]]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
         Returns what the champion has learned, in process 0; and the metrics of it all.

@@ -57,7 +57,7 @@ def check_env_parameters(e: Experiment, kind: Kind, evolver: PureEvolver) -> Non
         if e.fitness.source == "training":
             problem = f"training episodes differ from member to member, by {PREFIX}{name}"
             raise BadField("fitness.source", problem, "write evaluation", value="training")
-        if kind.drawn:
+        if kind.sampled:
             problem = f"method {e.method_name} learns from the episodes that measure its members"
             raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")
 

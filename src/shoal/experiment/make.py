@@ -32,10 +32,10 @@ from shoal.experiment.registry import OBJECT, import_object, name_of, objective
 from shoal.experiment.registry import method as method_of
 from shoal.experiment.rules import INT32
 from shoal.members.acting import Acting, by_agent, by_trainer
-from shoal.members.drawn import Drawn
-from shoal.members.foreign import Foreign
+from shoal.members.external import External
+from shoal.members.gradient_trained import GradientTrained
 from shoal.members.kind import Kind
-from shoal.members.living import Living
+from shoal.members.sampled import Sampled
 from shoal.methods import METHODS
 from shoal.methods.method import Method
 from shoal.trainers.process import Recipe
@@ -49,7 +49,7 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     """
     copies_memory = method.replay == "copy"
     if is_trainer(e.agent, e.python):
-        made = Foreign(str(e.agent), partial(make_trainers, e), copies_memory)
+        made = External(str(e.agent), partial(make_trainers, e), copies_memory)
         try:
             method.validate(made.tunable, e.population)
         except BaseException:
@@ -59,8 +59,8 @@ def make_kind(e: Experiment, method: Method) -> tuple[Experiment, Kind]:
     e, environment = make_environment(e)
     e, learner = make_learner(e, environment.spec, method)
     if isinstance(learner, SearchLearner):
-        return e, Drawn(environment, learner, copies_memory)
-    return e, Living(environment, learner, copies_memory)
+        return e, Sampled(environment, learner, copies_memory)
+    return e, GradientTrained(environment, learner, copies_memory)
 
 
 def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:

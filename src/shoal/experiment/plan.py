@@ -198,14 +198,14 @@ def planned(experiment: Experiment) -> Plan:
 
 def _enough(e: Experiment, budget: int, kind: Kind) -> int:
     """Generations, after which training alone has come to a budget: of whole episodes, were they of one step."""
-    least = e.population * ((e.fitness.episodes or 1) if kind.drawn else e.interval)
+    least = e.population * ((e.fitness.episodes or 1) if kind.sampled else e.interval)
     return min(-(-budget // least), LIMITS["generations"][1])
 
 
 def _shards(e: Experiment, kind: Kind, processes: int) -> int:
     """How many shards there are. Raises BadInput where there are not enough."""
     shards = e.shards
-    if shards is None and e.exchange.name == "directory" and kind.drawn:  # pairs stay whole
+    if shards is None and e.exchange.name == "directory" and kind.sampled:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:

@@ -149,17 +149,17 @@ RULES = (
 OF_KIND = (
     Rule(
         "exchange",
-        lambda e, m, kind: _worker(e) and kind.drawn and kind.together,
+        lambda e, m, kind: _worker(e) and kind.sampled and kind.together,
         "with method {e.method_name} members share a critic: they need one process",
     ),
     Rule(
         "fitness.source",
-        lambda e, m, kind: kind.drawn and e.fitness.source == "training",
+        lambda e, m, kind: kind.sampled and e.fitness.source == "training",
         "with method {e.method_name} members train in their evaluations alone",
     ),
     Rule(
         "init_from",
-        lambda e, m, kind: e.init_from is not None and kind.together and not kind.drawn,
+        lambda e, m, kind: e.init_from is not None and kind.together and not kind.sampled,
         "with method {e.method_name} members share a critic, which would begin anew and lead them astray",
     ),
     Rule(

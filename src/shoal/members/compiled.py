@@ -26,14 +26,14 @@ from shoal.members.in_turn import InTurn
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.shard import EPISODES, Pause, Setup, Shard, Tester, part_name
-from shoal.members.shared_programs import alike
+from shoal.members.trace_cache import same_structure
 from shoal.rl.independent import independent
 
 
 class Compiled(ABC):
     """A learner of members and their environment; see `Kind`. copies_memory: children copy replay buffer too."""
 
-    episodes, side_by_side, drawn = EPISODES, 1, False
+    episodes, side_by_side, sampled = EPISODES, 1, False
 
     def __init__(self, environment: Environment, learner: Learner | SearchLearner, copies_memory: bool = False):
         self.environment, self.copies_memory = environment, copies_memory
@@ -103,7 +103,7 @@ class Compiled(ABC):
         """The shard of the members uid [N]."""
         n = len(uid)
         if n not in self._blank:
-            self._blank[n] = alike((setup.structure, n), lambda: self.blank_shard(uid, setup))
+            self._blank[n] = same_structure((setup.structure, n), lambda: self.blank_shard(uid, setup))
         return self._blank[n].sibling(uid, setup)
 
     @abstractmethod

@@ -21,7 +21,7 @@ from shoal.core.cores import usable_cores
 from shoal.core.interrupts import COMPILING, attend
 from shoal.core.threefry import few_in_one_piece
 from shoal.core.types import Population, PyTree
-from shoal.members.kept_programs import keep_whole
+from shoal.members.compilation_cache import keep_whole
 from shoal.rl.batching import AXIS
 
 GPUS = Path("/proc/driver/nvidia/gpus")

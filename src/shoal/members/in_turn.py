@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import jax
 import numpy as np
 
-from shoal.core.population import ARRAYS, Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import ARRAYS, Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.shard import Pause, Setup, Shard
 
@@ -85,9 +85,9 @@ class InTurn(Generic[S]):
     def snapshot(self, row: int) -> PyTree:
         return self._shards[row // self._size].snapshot(row % self._size)
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
-        if isinstance(decision, Recombination):
-            return self._recombine(decision)
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        if isinstance(decision, DistributionUpdate):
+            return self._update_distribution(decision)
         parents = decision.parents
         rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size
         moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != parents // self._size]}
@@ -101,7 +101,7 @@ class InTurn(Generic[S]):
         self._each(applied)
         return {}
 
-    def _recombine(self, decision: Recombination) -> dict[str, float]:
+    def _update_distribution(self, decision: DistributionUpdate) -> dict[str, float]:
         """The first shard makes the step of the mean, and the others take it over."""
         first, rows = self._shards[0], np.arange(len(self.uid))
 

@@ -1,6 +1,6 @@
 """What a run asks of a kind of member, before it has any and without.
 
-Members live on (`living`), are drawn around a mean (`drawn`), or are trained by other people's code (`foreign`).
+Members are gradient-trained, sampled around a mean by an evolution strategy, or trained by external trainers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Kind(Protocol):
     compiled: itself, where it is compiled, with an agent and an environment; None where Shoal does not see them
     resumes_exactly: whether a run that continues from a state equals one that never stopped
     episodes: that measure a member, where the experiment does not say how many
-    drawn: members are drawn anew around a mean in every generation, instead of living on
+    sampled: members are sampled anew around a mean in every generation, instead of living on
     together: members learn from one another, so that all must be on one device
     side_by_side: the number of consecutive members that must be on the same device
     """
@@ -35,7 +35,7 @@ class Kind(Protocol):
     env_parameters: Mapping[str, float]
     resumes_exactly: bool
     episodes: int
-    drawn: bool
+    sampled: bool
     together: bool
     side_by_side: int
 

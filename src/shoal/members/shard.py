@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.population import Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 
@@ -36,7 +36,7 @@ class Setup(NamedTuple):
     logs: gives the folder for what the processes of trainers print, when it is needed; None: it is not kept
     returns: where several processes measure one population together
     ends_members: whether members may end before the run does
-    structure: all that compiled programs follow from; those of an equal one may be taken (`shared_programs`)
+    structure: all that compiled programs follow from; those of an equal one may be taken (`trace_cache`)
     """
 
     seed: int
@@ -66,7 +66,7 @@ class Tester(Protocol):
 
 
 class Shard(Tester, Protocol):
-    """N members in one process. Individuals are what lives on: the members, or the one mean that they are drawn around.
+    """N members in one process. Individuals are what lives on: the members, or the one mean that they are sampled around.
 
     In every generation the run calls `train`, `evaluate`, `stats`, `individuals`, then `apply`.
 
@@ -118,19 +118,19 @@ class Shard(Tester, Protocol):
         The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
         """
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
 
         Children copy their parents as these are before the call, which are rows of this shard, or have `arrived`: row of a
-        child -> the `snapshot` of its parent. Of a recombination comes the next mean. Raises BadInput where the members are
-        not of the kind for it.
+        child -> the `snapshot` of its parent. A distribution update gives the next mean. Raises BadInput where the members
+        are not of the kind for it.
         """
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint, by name of the shard; it has what `shoal.run.members` reads:
 
         uid, hyper, fitness: [N]
-        learned: [N, ...], or each: of each member, by its uid, arrays by name; of what is drawn anew, nothing
+        learned: [N, ...], or each: of each member, by its uid, arrays by name; of what is sampled anew, nothing
         """
 
     def restore(self, states: dict[str, PyTree], generation: int) -> None:

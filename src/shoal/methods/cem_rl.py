@@ -18,7 +18,7 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
-from shoal.core.population import PopulationStats, PureEvolver, Recombination, Seed
+from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
 from shoal.methods.method import AGENTS, Method, same_for_all
@@ -170,9 +170,7 @@ class CemRl(Method):
             flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (single, kept))
             return common._replace(memory=ring.store(common.memory, flat, kept, common.memory.owner))
 
-        def recombine(
-            population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array
-        ) -> tuple[Population, Any]:
+        def tell(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
             """Equations 1 and 2, with the actors as they are after training; the variance is around the old mean."""
             distribution = population.shared.distribution
             mean, noise = distribution.mean, distribution.noise
@@ -214,7 +212,7 @@ class CemRl(Method):
             greedy=alone.greedy,
             agent=one,
             actors=actors,
-            recombine=recombine,
+            tell=tell,
             mean=mean,
             with_mean=with_mean,
             chunk=min(population + 1, CHUNK),
@@ -232,13 +230,13 @@ class CemRl(Method):
 
         def decide(
             key: Seed, state: tuple[()], stats: PopulationStats, mine: np.ndarray
-        ) -> tuple[tuple[()], Recombination]:
+        ) -> tuple[tuple[()], DistributionUpdate]:
             elites = max(len(stats.fitness) // 2, 1) if self.elites is None else self.elites
             hyper = {name: values[mine] for name, values in stats.hyper.items()}
             weights = log_ranks(stats.fitness, elites)
             returns = np.where(weights > 0, stats.fitness, 0.0)
             metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
-            return state, Recombination(weights, hyper, metrics)
+            return state, DistributionUpdate(weights, hyper, metrics)
 
         return PureEvolver(init, decide)
 
@@ -247,7 +245,7 @@ class CemRl(Method):
         learned = f"Before they did, {trained} of them learned by gradient steps from a critic that all share. "
         return (learned if trained else "") + (
             "The best of the members, the elites, made the next mean, and their differences from the old one how widely "
-            "members are drawn around it."
+            "members are sampled around it."
         )
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
-from shoal.core.population import PopulationStats, PureEvolver, Recombination, Seed
+from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace, declared
 from shoal.core.types import Agent, Hyper, Member, Population, PyTree, Rollout, SearchLearner
 from shoal.methods.method import Method, same_for_all
@@ -126,9 +126,7 @@ class Es(Method):
             every = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(rows), *x.shape)), policy)
             return every._replace(params=jax.vmap(unravel)(sides))
 
-        def recombine(
-            population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array
-        ) -> tuple[Population, Any]:
+        def tell(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
             """Take a step along the estimated gradient; `uid` and `weights` [M] in order of uid, from an even one on."""
             (policy, state, seen), hyper = population.shared, first(population.hyper)
             flat, unravel = ravel_pytree(policy.params)
@@ -170,7 +168,7 @@ class Es(Method):
             greedy=alone.greedy,
             agent=agent,
             actors=actors,
-            recombine=recombine,
+            tell=tell,
             mean=lambda population: population.shared.policy,
             with_mean=with_mean,
             chunk=self.chunk,
@@ -188,7 +186,7 @@ class Es(Method):
 
         def decide(
             key: Seed, state: np.ndarray, stats: PopulationStats, mine: np.ndarray
-        ) -> tuple[np.ndarray, Recombination]:
+        ) -> tuple[np.ndarray, DistributionUpdate]:
             hyper = {name: values[mine] for name, values in stats.hyper.items()}
             for name in ("sigma", "learning_rate"):
                 factor, end = getattr(self, f"{name}_decay"), max(getattr(self, f"{name}_end"), limits[name].least)
@@ -197,7 +195,7 @@ class Es(Method):
             steps = stats.steps.sum()
             if self.adaptive_cap and (episodes := stats.episodes.sum()):
                 hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
-            return np.array(steps), Recombination(centred_ranks(stats.fitness), hyper)
+            return np.array(steps), DistributionUpdate(centred_ranks(stats.fitness), hyper)
 
         return PureEvolver(init, decide)
 

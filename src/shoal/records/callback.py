@@ -46,11 +46,11 @@ class Callback:
 def about_method(plan: Plan) -> dict[str, Any]:
     """What readers of the records need to know of the method, which they do not import."""
     method, kind = plan.method, plan.kind
-    traits = {"drawn": kind.drawn, "copies": method.copies, "tunes": method.tunes}
+    traits = {"sampled": kind.sampled, "copies": method.copies, "tunes": method.tunes}
     return {
         "name": plan.experiment.method_name,
         "title": method.title,
-        "traits": traits | {"shares_evaluation": kind.drawn and not kind.together},
+        "traits": traits | {"shares_evaluation": kind.sampled and not kind.together},
         "explanation": method.explanation(plan.experiment.population),
         "metric_descriptions": dict(method.metric_descriptions),
     }

@@ -33,7 +33,7 @@ PHASES = {"train": "training", "evaluate": "evaluating", "evolve": "evolving"}
 class Display(Callback):
     """Generation, fitness of best, median and worst, who copied whom, steps per second; below, what is done and time left.
 
-    Of members that are drawn around a mean: its return and rank, and returns of worst, average and best member.
+    Of members that are sampled around a mean: its return and rank, and returns of worst, average and best member.
     """
 
     def __init__(self, console: Screen, quiet: bool = False):
@@ -53,7 +53,7 @@ class Display(Callback):
         name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
         chosen = {name: _hyper(name) for name in method.chosen}
-        self._columns = dict(DRAWN) if plan.kind.drawn else FITNESS | copies | chosen
+        self._columns = dict(SAMPLED) if plan.kind.sampled else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         number, unit = (plan.steps, "step") if plan.steps else (plan.evaluation.episodes, "episode")
         size = f"{number:,} {unit}{'s' * (number > 1)} each"
@@ -83,9 +83,9 @@ class Display(Callback):
                 f"fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of {other}",
                 "dim",
             )
-        if plan.kind.drawn:
+        if plan.kind.sampled:
             self._say(
-                f"mean: return of the policy that members are drawn around; rank: its place among these "
+                f"mean: return of the policy that members are sampled around; rank: its place among these "
                 f"{e.population}, 1 where none is better; lowest, average, highest: their returns",
                 "dim",
             )
@@ -239,7 +239,7 @@ def _figure(value: float | None) -> str:
 
 
 FITNESS = {kind: _fitness(kind) for kind in ("best", "median", "worst")}
-DRAWN = {
+SAMPLED = {
     "mean": _fitness("best"),
     "rank": _metric("mean/rank"),
     "lowest": _metric("returns/min"),

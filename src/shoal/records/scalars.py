@@ -29,7 +29,7 @@ def scalars(rows: Rows, plan: Plan) -> Iterator[Scalar]:
     """The points of one generation."""
     yield Scalar("population/steps_per_second", rows.metrics["timing"]["steps_per_second"])
     yield Scalar("champion/fitness", _number(rows.metrics["champion"]["fitness"]))
-    yield from _of_drawn(rows) if plan.kind.drawn else _of_members(rows, plan.method)
+    yield from _of_sampled(rows) if plan.kind.sampled else _of_members(rows, plan.method)
 
 
 def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
@@ -55,7 +55,7 @@ def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
             yield Scalar(f"hyper/{name}", value, uid)
 
 
-def _of_drawn(rows: Rows) -> Iterator[Scalar]:
+def _of_sampled(rows: Rows) -> Iterator[Scalar]:
     """The mean and its members: one curve for each number."""
     (mean,) = rows.lineage
     yield Scalar("mean/fitness", _number(mean["fitness"]))

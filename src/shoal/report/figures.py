@@ -191,7 +191,7 @@ def _phases(layout: Layout) -> Markup:
     shares = 100 * filled.sum(axis=1) / filled.sum()
     finding = f"{shares.max():.0f}% of the time went into “{PHASES[shares.argmax()]}”."
     phases = "training, testing every member, what happens between generations"
-    if layout.run.method.drawn:
+    if layout.run.method.sampled:
         phases = "what members learn before they are measured, episodes of members and mean, the step of the mean"
     elif layout.run.method.copies:
         phases = "training, testing every member, deciding who copies whom and moving the weights"

@@ -37,7 +37,7 @@ def generalisation(layout: Layout) -> Markup:
 def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:
     """The middle of the population, and along the champion's lineage; or the mean that members surround."""
     values = layout.run.metric(f"levels/{name}")
-    if layout.run.method.drawn:
+    if layout.run.method.sampled:
         return {f"the mean{of}": (f"{colour} champion-line", values[:, 0])}
     return {
         f"middle of the population{of}": (f"{colour} d1", quantile(values, 0.5)),

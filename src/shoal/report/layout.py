@@ -42,7 +42,7 @@ class Layout:
     @property
     def whose(self) -> str:
         """Whose environment steps the lineage counts."""
-        return "all members" if self.run.method.drawn else "each member"
+        return "all members" if self.run.method.sampled else "each member"
 
     @cached_property
     def time(self) -> Axis:

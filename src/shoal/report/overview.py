@@ -27,7 +27,7 @@ def title(run: Run) -> str:
 
 def overview(run: Run) -> Markup:
     """The key facts, and the explanation in a few sentences for those who do not know the method."""
-    table, result, latest, drawn = run.lineage, run.result, run.latest, run.method.drawn
+    table, result, latest, sampled = run.lineage, run.result, run.latest, run.method.sampled
     status = STATUS.get(str(result.get("status")), "in progress")
     done, planned = len(table.generations), number(run.experiment.get("generations"))
     steps = count(result.get("environment_steps", latest.get("steps")))
@@ -38,11 +38,11 @@ def overview(run: Run) -> Markup:
     compiling = number(result.get("compile_seconds"))
     budget = count(run.experiment.get("budget"))
     plans = f"until {short(budget)} steps, with tests" if budget > 0 else f"of {text(planned)} planned"
-    members = f"member{'s' * (run.population != 1)}{', drawn anew each time' * drawn}"
+    members = f"member{'s' * (run.population != 1)}{', drawn anew each time' * sampled}"
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
     took += [f"{duration(compiling)} of it compiling"] if compiling > 0 else []
-    tested = f"and {short(tests)} for tests{' of the mean' * drawn}" if tests > 0 else "all members together"
+    tested = f"and {short(tests)} for tests{' of the mean' * sampled}" if tests > 0 else "all members together"
     facts = (
         ("Population", text(run.population), members),
         (
@@ -61,7 +61,7 @@ def overview(run: Run) -> Markup:
 
 def _came_about(run: Run) -> str:
     """What the generations amount to."""
-    if run.method.drawn and run.population > 0:
+    if run.method.sampled and run.population > 0:
         return f"{run.population * len(run.lineage.generations):,.0f} members drawn in all"
     return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.method.copies else "all that were planned"
 
@@ -69,8 +69,8 @@ def _came_about(run: Run) -> str:
 def _abstract(run: Run) -> str:
     if not run.lineage.present.any():
         return "The population is set up, but nothing has been learned yet."
-    if run.method.drawn:
-        return _of_drawn(run)
+    if run.method.sampled:
+        return _of_sampled(run)
     population = int(run.population)
     interval, copies = number(run.experiment.get("interval")), int(run.lineage.copied.sum())
     present = run.lineage.present.sum(1)
@@ -92,7 +92,7 @@ def _abstract(run: Run) -> str:
     return told
 
 
-def _of_drawn(run: Run) -> str:
+def _of_sampled(run: Run) -> str:
     """What happened where members were drawn around a mean."""
     generations = len(run.lineage.generations)
     members = many(int(run.population), "member") if run.population > 0 else "members"
@@ -112,7 +112,7 @@ def _champion(run: Run) -> dict[str, Any]:
     selected = float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected
     mean, error, episodes = (number(run.tested.get(name)) for name in ("mean", "standard_error", "episodes"))
     worker = run.worker_of(uid)
-    who = f"{'the mean' if run.method.drawn else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
+    who = f"{'the mean' if run.method.sampled else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
     card = {"who": f"Champion: {who} after generation {generation + 1}", "selected": text(selected), "untested": ""}
     if np.isnan(mean):
         broken = "none of its fresh episodes has a return, for its environment broke them"

@@ -70,13 +70,13 @@ def document(title: str, header: Markup, sections: Iterable[Section], footer: st
 def _sections(layout: Layout) -> Iterator[Section]:
     """What the page shows: members are drawn around a mean, copy one another, or keep their own weights."""
     run, about, measured = layout.run, layout.run.method, layout.run.metric_names
-    copies, keep = about.copies and not about.drawn, not (about.copies or about.drawn)
+    copies, keep = about.copies and not about.sampled, not (about.copies or about.sampled)
     differ = any(name.startswith("diversity/") for name in measured)
     # fmt: off
     sections: list[tuple[object, str, str, str, Callable[[Layout], Markup]]] = [  # the first says whether it is shown
-        (not about.drawn, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
+        (not about.sampled, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
          figures.fitness),
-        (about.drawn, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
+        (about.sampled, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
          search.returns),
         ("levels/train" in measured, "generalisation", "Generalisation",
          "Was it the task that was learned, or the levels to train on?", generalisation.generalisation),
@@ -84,12 +84,12 @@ def _sections(layout: Layout) -> Iterator[Section]:
          "What the method did between generations beside copying, and what it went by.", figures.decisions),
         (copies, "lineage", "Champion’s lineage", "A member that copies another jumps to a different history. This is the "
          "one true history of the best weights.", figures.lineage),
-        (not about.drawn and learning.told(run), "learning", "Learning", "What the agents recorded of their updates: where "
-         "these go wrong, fitness does not tell why.", learning.learning),
+        (not about.sampled and learning.told(run), "learning", "Learning",
+         "What the agents recorded of their updates: where these go wrong, fitness does not tell why.", learning.learning),
         (keep and differ, "behaviour", "Behaviour",
          "Do the members solve the task in different ways, and was that asked of them?", diversity.behaviour),
-        (about.drawn, "steps", "Steps", "What moved the mean, and how far.", search.steps),
-        (about.drawn, "hyperparameters", "Hyperparameters",
+        (about.sampled, "steps", "Steps", "What moved the mean, and how far.", search.steps),
+        (about.sampled, "hyperparameters", "Hyperparameters",
          "The settings of learning, the same for all members of a generation.", _hyperparameters),
         (copies, "hyperparameters", "Hyperparameters", "The settings of learning that the run tuned while it learned: each "
          "member tries its own values, and one that copies another takes over its values, slightly changed.",
@@ -107,7 +107,7 @@ def _sections(layout: Layout) -> Iterator[Section]:
         (copies, "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
          family_tree.diversity),
         (True, "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput),
-        (not about.drawn, "members", "Members", "The last generation, the fittest first.", tables.members),
+        (not about.sampled, "members", "Members", "The last generation, the fittest first.", tables.members),
         (run.workers, "workers", "Workers", "Who did what of those that share the directory.",
          lambda _: tables.workers(run)),
     ]
@@ -138,7 +138,7 @@ def _hyperparameters(layout: Layout) -> Markup:
     known = {name: values for name, values in known.items() if len(values)}
     told = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
     note = parts.reading(f"Not tuned: {told}.") if told else Markup()
-    if run.method.drawn and (moved := search.hyperparameters(layout)):
+    if run.method.sampled and (moved := search.hyperparameters(layout)):
         return parts.pair(moved) + note
     if not run.space:
         chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)

@@ -26,7 +26,7 @@ class MethodTraits:
     name: str = ""  # pbt, seeds, es, ..., or module:name
     title: str = ""  # the method in plain words
     explanation: str = ""
-    drawn: bool = False
+    sampled: bool = False
     copies: bool = True
     tunes: bool = True
     shares_evaluation: bool = False
@@ -62,7 +62,7 @@ class Run:
     @property
     def population(self) -> float:
         """Members of a generation; NaN where that is unknown."""
-        if len(self.lineage.uids) and not self.method.drawn:
+        if len(self.lineage.uids) and not self.method.sampled:
             return float(len(self.lineage.uids))
         return number(self.result.get("population", self.experiment.get("population")))
 

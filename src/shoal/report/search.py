@@ -113,7 +113,7 @@ def _elites(layout: Layout) -> Markup:
         f"none of it in {int((known == 0).sum()):,} of {many(len(known), 'generation')}."
     )
     reading = (
-        "The best members, the elites, make the next mean, the better ones more of it. Drawn is the share of those "
+        "The best members, the elites, make the next mean, the better ones more of it. Sampled is the share of those "
         "that had learned from the critic before. 0: sampling alone moves the mean; 100%: the critic does. It "
         "begins where the memory was full enough to learn from."
     )

@@ -35,7 +35,7 @@ def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[s
         return best[0], {}
     key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
     share = (
-        1 if c.plan.kind.drawn else len(best)
+        1 if c.plan.kind.sampled else len(best)
     )  # a search compiles its test for so many episodes, and plays them at once
     episodes = -(-e.final_episodes // share)
     played = [statistics(c.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]

@@ -34,7 +34,7 @@ def read_members(run: Path) -> Saved:
     fitness = _of_all(shards, "fitness")
     learned = [of_one for arrays in shards.values() for of_one in _learned(arrays)]
     if not hyper or not learned:
-        raise Damaged(f"{run}: what its members have learned is not saved: they are drawn anew")
+        raise Damaged(f"{run}: what its members have learned is not saved: they are sampled anew")
     if odd := [name for name, x in hyper.items() if not np.isfinite(x).all()]:
         raise Damaged(f"{run}: its checkpoint does not hold a finite {odd[0]} of every member")
     if {len(uid), len(fitness), len(learned)} != {len(x) for x in hyper.values()}:

@@ -94,7 +94,7 @@ def _check_levels(e: Experiment) -> None:
 def _population(plan: Plan, run: Path) -> Origin:
     """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest."""
     e, earlier = plan.experiment, of_run(run)
-    if plan.kind.drawn:
+    if plan.kind.sampled:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("init_from", problem, f"write {run / 'champion'}", value=e.init_from)
     saved = read_members(run)

@@ -21,7 +21,7 @@ from shoal.distributed.lease import Lease
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame
 from shoal.members.devices import prepare
-from shoal.members.shared_programs import shared_programs
+from shoal.members.trace_cache import trace_cache
 from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
 from shoal.records.screen import Screen, styled
@@ -59,7 +59,7 @@ def run_study(file: Path, workspace: Path | None, console: Screen, quiet: bool =
     for trial in planned:
         scheduler.is_complete(trial)  # raises NotOurs before anything is trained
     live = None if quiet or not console.redraws else scheduler.live()
-    with shared_programs(), live or nullcontext():
+    with trace_cache(), live or nullcontext():
         for patient in (False, True):
             while any(scheduler.attempt(trial, patient) for trial in planned):  # then again from the first
                 pass

@@ -127,7 +127,7 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     yield fits("memory", text, need, free_memory())
     checkpoint = state + e.fitness.final_candidates * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
-        1 if plan.kind.drawn else n
+        1 if plan.kind.sampled else n
     ) * 1000  # bytes of a line of the records
     kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
     text = f"about {readable(need)} for {kept} and the records"

@@ -100,7 +100,7 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
         yield ok("time", f"two intervals of {made:,} steps took {seconds:.0f} s, including the start of the processes")
         return
     yield _speed(plan, rollouts, timings)
-    if not plan.kind.drawn:
+    if not plan.kind.sampled:
         yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
     yield from rewards(plan, watch.events[-1].metrics)
 

@@ -1,4 +1,4 @@
-"""Whole episodes of members that are drawn around a mean, and of the mean; some rows at a time, and learned from."""
+"""Whole episodes of members that are sampled around a mean, and of the mean; some rows at a time, and learned from."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key
-from shoal.core.population import Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Learner, Member, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
@@ -28,7 +28,7 @@ EPISODES_ON_DEVICE = 32  # of a member and evaluation, where all are played at o
 INT32 = 2**31 - 1
 
 
-class Living(Compiled):
+class GradientTrained(Compiled):
     """Members that live on, and copy one another."""
 
     def __init__(self, environment: Environment, learner: Learner, copies_memory: bool = False):
@@ -58,8 +58,8 @@ class Living(Compiled):
             )
         return iterations, rounded
 
-    def blank_shard(self, uid: np.ndarray, setup: Setup) -> LivingShard:
-        return LivingShard(self, uid, setup)
+    def blank_shard(self, uid: np.ndarray, setup: Setup) -> GradientTrainedShard:
+        return GradientTrainedShard(self, uid, setup)
 
     def width(self, members: int, end: bool) -> int:
         """See `Compiled.width`. On a CPU members train in turn anyway: one per device, so that all sizes share programs."""
@@ -73,13 +73,13 @@ class Living(Compiled):
         return AsOnePart(self.first_shard(parts[0], setup), parts, setup)
 
 
-class LivingShard(CompiledShard):
+class GradientTrainedShard(CompiledShard):
     """N members of one learner in one environment, which train as one compiled program. uid: of its members, [N]."""
 
     on_device, on_host = DeviceRollouts, HostRollouts
     rollouts: DeviceRollouts | HostRollouts
 
-    def __init__(self, kind: Living, uid: np.ndarray, setup: Setup):
+    def __init__(self, kind: GradientTrained, uid: np.ndarray, setup: Setup):
         super().__init__(kind, kind.learner, uid, setup)
         layout = self._layout
         self._copy_memory = kind.copies_memory
@@ -159,8 +159,8 @@ class LivingShard(CompiledShard):
             return jax.tree.map(np.array, tree.take(self._copied, row))
         return self._snapshot(*self._layout.beside(self._copied, row))
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
-        if isinstance(decision, Recombination):
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+        if isinstance(decision, DistributionUpdate):
             raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
         parents = decision.parents
         changed, place = parents != np.arange(len(self.uid)), self._layout.place
@@ -214,7 +214,7 @@ class LivingShard(CompiledShard):
             self._begin_episodes(generation + 1)
 
 
-class AsOnePart(InTurn[LivingShard]):
+class AsOnePart(InTurn[GradientTrainedShard]):
     """Shards that are one part of a checkpoint, which does not depend on how many devices there are."""
 
     def state(self) -> dict[str, PyTree]:

@@ -11,13 +11,13 @@ from support.runs import tiny
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
-from shoal.members.foreign import ForeignShard
+from shoal.members.external import ExternalShard
 from shoal.members.shard import Setup
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 
 
-def shard_of(monkeypatch, place: Path, name: str = "Sound", **options) -> ForeignShard:
+def shard_of(monkeypatch, place: Path, name: str = "Sound", **options) -> ExternalShard:
     monkeypatch.syspath_prepend(SUPPORT)
     kind = make_plan(tiny(agent=f"trainers:{name}", env="", config={}, fitness=Fitness())).kind
     shard = kind.shard([np.arange(2)], Setup(0, EvaluationConfig(), 8, logs=lambda: place, **options))

@@ -11,7 +11,7 @@ from support.runs import CONFIG, SETTINGS, build_run, tiny
 from shoal.agents.ppo import Config
 from shoal.core.space import Range
 from shoal.experiment.experiment import Checkpoint, Fitness
-from shoal.members import shared_programs as sharing
+from shoal.members import trace_cache as sharing
 
 OTHERS = {
     "layers": [9],
@@ -53,7 +53,7 @@ OTHER: list[dict[str, Any]] = [
 def structures(*runs: dict[str, Any]) -> int:
     """Of how many structures tiny runs with these changes are."""
     kept: sharing.Kept = []
-    with sharing.shared_programs(kept):
+    with sharing.trace_cache(kept):
         for changes in runs:
             build_run(tiny(**changes))
     return len(kept)
@@ -96,9 +96,9 @@ def test_only_so_many_structures_are_kept(monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_is_shared_beside_and_within_it_is_what_was_there() -> None:
     outer: sharing.Kept = []
     build_run(tiny())
-    with sharing.shared_programs(outer):
+    with sharing.trace_cache(outer):
         build_run(tiny())
-        with sharing.shared_programs():
+        with sharing.trace_cache():
             build_run(tiny(seed=1))
     build_run(tiny(population=6))
     assert len(outer) == 1

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.core.arrays import Named
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive, words
-from shoal.core.population import Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.acting import by_trainer
 from shoal.members.rollouts.episodes import summarise
@@ -39,14 +39,14 @@ class TrainedMember:
     returns: list[float] = field(default_factory=list)  # of the last interval's episodes
 
 
-class Foreign:
+class External:
     """Members that other people's trainers train, with environments of their own, in processes of their own; see `Kind`.
 
     copies_memory: children copy replay buffer too
     """
 
     resumes_exactly, episodes, compiled = True, EPISODES, None
-    drawn, together, side_by_side = False, False, 1
+    sampled, together, side_by_side = False, False, 1
 
     def __init__(self, name: str, make: Callable[[], Trainers], copies_memory: bool = False):
         """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""
@@ -68,10 +68,10 @@ class Foreign:
         return 0, 0
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
-        return ForeignShard(self, uids, setup)
+        return ExternalShard(self, uids, setup)
 
     def tester(self, setup: Setup) -> Tester:
-        alone = ForeignShard(self, [np.zeros(1, np.int64)], setup)
+        alone = ExternalShard(self, [np.zeros(1, np.int64)], setup)
         alone.begin({name: np.array([x]) for name, x in self.trainers.hyper._asdict().items()})
         return alone
 
@@ -80,7 +80,7 @@ class Foreign:
         self.trainers.close()
 
 
-class ForeignShard:
+class ExternalShard:
     """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
     that a process which dies costs its interval, and nothing depends on how many processes there are.
 
@@ -89,7 +89,7 @@ class ForeignShard:
 
     compile_seconds = 0.0
 
-    def __init__(self, kind: Foreign, uids: Sequence[np.ndarray], setup: Setup):
+    def __init__(self, kind: External, uids: Sequence[np.ndarray], setup: Setup):
         self.uid = np.concatenate(uids)
         self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
         self._groups, self._setup, self._evaluation = uids, setup, setup.evaluation
@@ -182,9 +182,9 @@ class ForeignShard:
         assert state is not None, "members copy one another after they have trained"
         return dict(state.learned), dict(state.memory) if self._copy_memory else {}
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """See `Shard.apply`. What a trainer's state means is unknown here."""
-        if isinstance(decision, Recombination):
+        if isinstance(decision, DistributionUpdate):
             raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
         copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | dict(arrived)
         for row, (learned, memory) in copied.items():

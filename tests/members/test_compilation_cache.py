@@ -13,8 +13,7 @@ import pytest
 from jax._src import compilation_cache
 from support.runs import COMMAND, settings
 
-from shoal.members import kept_programs
-from shoal.members.kept_programs import Entries
+from shoal.members.compilation_cache import Entries, keep_whole
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def compile_anew(tmp_path: Path) -> Iterator[Callable[[], None]]:
         compilation_cache.reset_cache()
         for name, value in zip(names, (str(tmp_path), 0.0), strict=True):
             jax.config.update(name, value)
-        kept_programs.keep_whole(None)
+        keep_whole(None)
         jax.jit(lambda x: x * 3 - 1).lower(jax.ShapeDtypeStruct((5,), "float32")).compile()
 
     yield compile_program

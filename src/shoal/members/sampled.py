@@ -1,4 +1,4 @@
-"""Members that are drawn anew in every generation, around one policy: the mean."""
+"""Members that are sampled anew in every generation, around one policy: the mean."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key, of_words, words
-from shoal.core.population import Decision, PopulationStats, Recombination, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Array, Population, PyTree, RunProgress, SearchLearner
 from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
@@ -39,10 +39,10 @@ class OfMean(NamedTuple):
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
 
 
-class Drawn(Compiled):
-    """Members that are drawn anew in every generation, around one policy: the mean."""
+class Sampled(Compiled):
+    """Members that are sampled anew in every generation, around one policy: the mean."""
 
-    drawn = True
+    sampled = True
 
     def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
         super().__init__(environment, learner, copies_memory)
@@ -60,8 +60,8 @@ class Drawn(Compiled):
     def copies(self, members: int, devices: int, episodes: int) -> int:
         return min(members + 1, self.learner.chunk * devices) * episodes
 
-    def blank_shard(self, uid: np.ndarray, setup: Setup) -> DrawnShard:
-        return DrawnShard(self, uid, setup)
+    def blank_shard(self, uid: np.ndarray, setup: Setup) -> SampledShard:
+        return SampledShard(self, uid, setup)
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         if setup.returns is None:
@@ -69,7 +69,7 @@ class Drawn(Compiled):
         return SharedEvaluation(self.first_shard(uids[0], setup), uids, setup)
 
 
-class DrawnShard(CompiledShard):
+class SampledShard(CompiledShard):
     """N members of one learner in one environment. Learning uses the episodes that measure them; these count as steps.
 
     The one individual is the mean. uid: of its members, [N].
@@ -78,7 +78,7 @@ class DrawnShard(CompiledShard):
     on_device, on_host = DeviceSearch, HostSearch
     rollouts: DeviceSearch | HostSearch
 
-    def __init__(self, kind: Drawn, uid: np.ndarray, setup: Setup):
+    def __init__(self, kind: Sampled, uid: np.ndarray, setup: Setup):
         super().__init__(kind, kind.learner, uid, setup)
         self._learner, layout = kind.learner, self._layout
         learner = kind.learner
@@ -86,12 +86,12 @@ class DrawnShard(CompiledShard):
         self._improve = layout.program(
             self._improve_members, OF_POPULATION, True, *[False] * 4, out=(OF_POPULATION, True), donate=(0, 1)
         )
-        recombined = (OF_POPULATION, False)
-        self._recombine = layout.gather(learner.recombine, OF_POPULATION, False, False, False, out=recombined)
+        updated = (OF_POPULATION, False)
+        self._update_distribution = layout.gather(learner.tell, OF_POPULATION, False, False, False, out=updated)
         self._make_keys = layout.gather(self._keys_of, False, out=False)
         self._mean = jax.jit(learner.mean)
         self._sound = jax.jit(lambda population: _is_finite(learner.mean(population)))
-        self._programs += (self._draw, self._improve, self._recombine, self._make_keys)
+        self._programs += (self._draw, self._improve, self._update_distribution, self._make_keys)
         self._known_keys: tuple[int, Any] = (-1, None)  # a generation and its keys
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
         self._of_mean = OfMean()
@@ -180,7 +180,7 @@ class DrawnShard(CompiledShard):
         """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
         return np.stack([self._new_steps, self._fitness, self._std, self._counted], 1).astype(np.float64)
 
-    def accept(self, generation: int, rows: np.ndarray, other: DrawnShard) -> None:
+    def accept(self, generation: int, rows: np.ndarray, other: SampledShard) -> None:
         """Take the results `rows` of another process where this shard has not measured; those of the mean from `other`."""
         if self._measured_in != generation:
             self._measured_in, self._generation = generation, generation
@@ -200,11 +200,11 @@ class DrawnShard(CompiledShard):
         """What the mean has learned; it has no memory. Nobody waits for it here."""
         return self._mean(self.population), ()
 
-    def apply(self, decision: Decision | Recombination, arrived: Mapping[int, PyTree]) -> dict[str, float]:
+    def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, Decision):
             raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
         uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
-        new, metrics = self._recombine(self.population, uid, weights, self._keys[0])
+        new, metrics = self._update_distribution(self.population, uid, weights, self._keys[0])
         known = self.population  # its hyperparameters are on this side
         self.population = new._replace(hyper=known.hyper, env_parameters=known.env_parameters)
         self.set_hyper(decision.hyper)
@@ -228,7 +228,7 @@ class DrawnShard(CompiledShard):
         return play(self.rollouts, population, key, episodes, shape, levels, self.pause)
 
     def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint; members are not in it but as they stand in the population, to be drawn anew."""
+        """The state for a checkpoint; members are not in it but as they stand in the population, to be sampled anew."""
         of_mean = {"new_steps": self._new_steps, "fitness_of_mean": np.float64(self._of_mean.fitness)}
         return self._state((), self.population, **of_mean)
 
@@ -252,21 +252,21 @@ class DrawnShard(CompiledShard):
         return drawn, jax.random.split(played, self._evaluation.episodes)
 
 
-class SharedEvaluation(InTurn[DrawnShard]):
+class SharedEvaluation(InTurn[SampledShard]):
     """A group in which every worker has all shards, but measures only those that no other worker measures.
 
     Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them
     measures the mean itself.
     """
 
-    def __init__(self, first: DrawnShard, uids: Sequence[np.ndarray], setup: Setup):
+    def __init__(self, first: SampledShard, uids: Sequence[np.ndarray], setup: Setup):
         super().__init__(first, uids, setup)
         assert setup.returns is not None
         self._returns = setup.returns
 
     def evaluate(self, generation: int) -> dict[str, np.ndarray]:
         shards = self._shards
-        measured: DrawnShard | None = None
+        measured: SampledShard | None = None
         shape = len(shards[0].uid), MEASURED  # all parts have as many members
         for part in self._returns.to_measure(generation, len(shards), shape):
             shard = shards[part]

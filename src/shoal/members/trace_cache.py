@@ -12,7 +12,7 @@ _kept: Kept | None = None
 
 
 @contextmanager
-def shared_programs(kept: Kept | None = None) -> Iterator[None]:
+def trace_cache(kept: Kept | None = None) -> Iterator[None]:
     """Within it, runs take programs that are kept, and keep theirs. What they name must stay what it is: code that changes
     under its name, as that of a notebook does, would not be seen.
 
@@ -27,7 +27,7 @@ def shared_programs(kept: Kept | None = None) -> Iterator[None]:
         _kept = before
 
 
-def alike(structure: Any, make: Callable[[], Any]) -> Any:
+def same_structure(structure: Any, make: Callable[[], Any]) -> Any:
     """The blank shard that was kept for an equal structure; else a new one."""
     if _kept is None:
         return make()
