@@ -92,6 +92,16 @@ class Plan(NamedTuple):
         return sum(of_each) / turns(population)
 
     @property
+    def generation(self) -> str:
+        """What a generation is: steps or episodes of each member, or steps of all where some end."""
+        number, unit, whose = self.evaluation.episodes, "episode", "each"
+        if self.steps:
+            number, unit = self.steps, "step"
+        if len(self.sizes) > 1:
+            number, whose = number * self.experiment.population, "of all members"
+        return f"{number:,} {unit}{'s' * (number > 1)} {whose}"
+
+    @property
     def halves(self) -> str:
         """When members end; nothing where nobody does."""
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])

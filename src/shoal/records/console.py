@@ -55,15 +55,13 @@ class Display(Callback):
         chosen = {name: _hyper(name) for name in method.chosen}
         self._columns = dict(SAMPLED) if plan.kind.sampled else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
-        number, unit = (plan.steps, "step") if plan.steps else (plan.evaluation.episodes, "episode")
-        size = f"{number:,} {unit}{'s' * (number > 1)} each"
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
         if e.budget is not None:
             many = f"{e.budget:,} steps, those of evaluations included, in at most {many}"
         self._say(
             styled(
                 *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
-                f"{many} of {size}, {where} → {run_dir}",
+                f"{many} of {plan.generation}, {where} → {run_dir}",
             )
         )
         if plan.steps and plan.steps != e.interval:

@@ -42,17 +42,16 @@ failure = partial(Diagnostic, "✗")  # the experiment cannot be run
 def size(plan: Plan) -> Iterator[Diagnostic]:
     """Members, generations and environment steps; an interval that is rounded up."""
     e, steps = plan.experiment, plan.steps
-    what, generations = f"{e.population} × {e.agent} on {e.env}", many(e.generations, "generation")
+    what, generations = f"{e.population} × {e.agent} by {e.method_name} on {e.env}", many(e.generations, "generation")
     if e.budget is not None:
         generations = f"at most {generations}"
     if not steps:
-        episodes = many(plan.evaluation.episodes, "episode")
-        yield ok("size", f"{what} by {e.method_name}, {generations} of {episodes} each")
+        yield ok("size", f"{what}, {generations} of {plan.generation}")
         return
     total = f"{e.population * e.generations * steps:,} steps in all"
     if e.budget is not None:
         total = f"{e.budget:,} steps in all, evaluation included"
-    yield ok("size", f"{what}, {generations} of {steps:,} steps each, {total}")
+    yield ok("size", f"{what}, {generations} of {plan.generation}, {total}")
     if steps != e.interval:
         report = warning if steps > 1.25 * e.interval else ok
         rollout = steps // plan.iterations
