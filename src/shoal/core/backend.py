@@ -17,7 +17,7 @@ def on_jax() -> Iterator[None]:
     """Compute in 32 bits inside: agents, seeds and programs are made for them, and jax_enable_x64 may be set by the user for
     something else, also by a module that is imported only now.
 
-    Raises BadInput where JAX has none of the devices that it is told to use. That is asked where something has failed:
+    Raises BadInput where JAX has none of the devices that are asked for. That is asked where something has failed:
     asking takes the devices, which code of the user's own may still want to choose, and trainers leave alone.
     """
     with jax.enable_x64(False):

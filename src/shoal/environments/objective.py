@@ -31,13 +31,13 @@ def objective_reader(objective: Objective, info_of: Callable[[int], dict[str, An
     info_of: copy -> the info of its last step
     """
 
-    def told(copies: np.ndarray) -> np.ndarray:
+    def read(copies: np.ndarray) -> np.ndarray:
         result = np.full(copies.shape, np.nan)
         for i in np.flatnonzero(copies).tolist():
             result[i] = float(in_info(objective, info_of(i)))
         return result
 
-    return None if objective is None else told
+    return None if objective is None else read
 
 
 def in_info(objective: Objective, info: Mapping[str, Any]) -> Any:

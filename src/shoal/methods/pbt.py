@@ -123,13 +123,13 @@ class Pbt(Selecting):
         return PureEvolver(init, decide)
 
     def explanation(self, population: int) -> str:
-        told = (
+        text = (
             "Weak members then gave up their weights, copied those of a stronger member together with its "
             "hyperparameters, and went on with slightly changed values."
         )
         held = self.defaults_among(population)
         apart = f" Of the {population} members, {held} held the default hyperparameters and copied nobody."
-        return told + apart * bool(held)
+        return text + apart * bool(held)
 
 
 def needed(select: Any) -> int:

@@ -109,11 +109,11 @@ class SuccessiveHalving(Pbt):
 
     def explanation(self, population: int) -> str:
         left = "one was left, which made" if self.min_members == 1 else f"{self.min_members} were left, which made"
-        told = f"At each rung one in {self.eta} members went on, until {left} the rest of the steps."
+        text = f"At each rung one in {self.eta} members went on, until {left} the rest of the steps."
         held = self.defaults_among(population)
         apart = f" Of the {population} members, {held} held the default hyperparameters; they ended separately."
         between = " Between the rungs, weak tuned members copied stronger ones and explored their hyperparameters."
-        return told + apart * bool(held) + between * (self.between == "pbt")
+        return text + apart * bool(held) + between * (self.between == "pbt")
 
 
 def is_due(rung: float, progress: float, generations: int) -> bool:
