@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(OffPolicy):
+class DqnConfig(OffPolicy):
     """The structure of a DQN agent, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
@@ -57,14 +57,14 @@ class Config(OffPolicy):
     """observations that are seen at once, along the channels of an image; the memory stores single ones"""
 
 
-class Hyper(NamedTuple):
+class DqnHyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[
-        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
-    ] = 0.99
+    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
+        0.99
+    )
     tau: Annotated[
         Any,
         HyperparameterSpec(
@@ -87,7 +87,7 @@ class Hyper(NamedTuple):
     update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
-class Learned(NamedTuple):
+class DqnLearned(NamedTuple):
     """The part of a DQN agent that a child copies."""
 
     params: Any
@@ -97,8 +97,8 @@ class Learned(NamedTuple):
 
 
 def dqn(spec: Spec, **settings: Any) -> Agent:
-    """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """DQN for discrete actions; `settings` are the fields of `DqnConfig`. Raises BadInput where they do not fit."""
+    config = build(DqnConfig, settings, "config.")
     if not isinstance(spec.action, Discrete):
         raise BadField(
             "agent", "needs one discrete action", "take td3 or sac for continuous actions, ppo for others", value="dqn"
@@ -116,17 +116,19 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         """Values of all actions, [..., choices]."""
         return head.apply(params["head"], features.apply(params["features"], view.look(obs)))
 
-    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+    def optimiser(hyper: DqnHyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: DqnHyper) -> Member:
         buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
-        learned = Learned(params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
+        learned = DqnLearned(
+            params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0)
+        )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
@@ -134,10 +136,12 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         random = jax.random.randint(random_key, best.shape, 0, choices)
         return jnp.where(jax.random.uniform(coin_key, best.shape) < epsilon, random, best), carry, ()
 
-    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
-    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+    def improve(
+        learned: DqnLearned, hyper: DqnHyper, batch: Batch, key: jax.Array
+    ) -> tuple[DqnLearned, dict[str, jax.Array]]:
         """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
@@ -153,10 +157,10 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         due = updates % jnp.round(hyper.target_period).astype(jnp.int32) == 0
         moved = polyak_update(learned.target, params, jnp.where(due, hyper.tau, 0.0))
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
-        return Learned(params=params, target=moved, optimiser=state, updates=updates), metrics
+        return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     reach = {"n": config.n_step, "frames": config.frame_stack}
-    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys, **reach)
+    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, sees=view.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

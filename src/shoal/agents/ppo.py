@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(NetworkConfig):
+class PpoConfig(NetworkConfig):
     """The structure of a PPO agent, which fixes shapes and is equal for all members."""
 
     frame_stack: int = 1
@@ -72,24 +72,20 @@ class Config(NetworkConfig):
     the loss"""
 
 
-class Hyper(NamedTuple):
+class PpoHyper(NamedTuple):
     """The numbers of PPO; each of them may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[
-        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
-    ] = 0.99
-    gae_lambda: Annotated[
-        Any, HyperparameterSpec("lambda of generalised advantage estimation", Range(0.8, 0.99, "one_minus_log"), 0, 1)
-    ] = 0.95
+    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
+        0.99
+    )
+    gae_lambda: Annotated[Any, HyperparameterSpec("lambda of GAE", Range(0.8, 0.99, "one_minus_log"), 0, 1)] = 0.95
     clip_range: Annotated[
-        Any, HyperparameterSpec("of the probability ratio, and of the values", Range(0.05, 0.4, "log"), least=0)
+        Any, HyperparameterSpec("of probability ratio and values", Range(0.05, 0.4, "log"), least=0)
     ] = 0.2
     clip_range_end_factor: Annotated[Any, end_factor("clip_range")] = 1.0
-    entropy_coefficient: Annotated[
-        Any, HyperparameterSpec("weight of the policy's entropy", Range(1e-4, 0.1, "log"))
-    ] = 0.01
+    entropy_coefficient: Annotated[Any, HyperparameterSpec("weight of the entropy", Range(1e-4, 0.1, "log"))] = 0.01
     value_coefficient: Annotated[Any, HyperparameterSpec("weight of the critic's loss", least=0)] = 0.5
     max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 0.5
     epochs: Annotated[Any, HyperparameterSpec("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
@@ -98,7 +94,7 @@ class Hyper(NamedTuple):
 IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
 
 
-class Learned(NamedTuple):
+class PpoLearned(NamedTuple):
     """The part of a PPO agent that a child copies."""
 
     params: Any
@@ -129,11 +125,11 @@ class Minibatch(NamedTuple):
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
-    """PPO for discrete, multi-discrete and continuous actions; `settings` are the fields of `Config`.
+    """PPO for discrete, multi-discrete and continuous actions; `settings` are the fields of `PpoConfig`.
 
     Raises BadInput where the settings do not fit together.
     """
-    config = build(Config, settings, "config.")
+    config = build(PpoConfig, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
@@ -151,31 +147,30 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             value=config.minibatches,
         )
 
-    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+    def optimiser(hyper: PpoHyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
-        return optax.chain(
-            optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate, eps=1e-5)
-        )
+        clip = optax.clip_by_global_norm(hyper.max_gradient_norm)
+        return optax.chain(clip, optax.adam(hyper.learning_rate, eps=1e-5))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: PpoHyper) -> Member:
         params = networks.init(key)
-        learned = Learned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
+        learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
         """Return the observations of a batch, which holds their places where frames are stacked."""
         return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
-    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: PpoLearned, hyper: PpoHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         distribution, value, carry = networks.step(learned.params, learned.observations, obs, carry)
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
 
-    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: PpoLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         distribution, carry = networks.act(learned.params, learned.observations, obs, carry)
         return distribution.mode(), carry
 
-    def value(learned: Learned, obs: PyTree, carry: Any) -> jax.Array:
+    def value(learned: PpoLearned, obs: PyTree, carry: Any) -> jax.Array:
         """Values of observations; NaN for those that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
         return jnp.where(bounded(obs, 1), values, jnp.nan)
@@ -189,7 +184,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(
+        params: Any, statistics: PyTree, hyper: PpoHyper, batch: Minibatch
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -220,8 +217,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     @per_member
     def improve(
-        learned: Learned, hyper: Hyper, batch: Minibatch, frames: Any, key: jax.Array
-    ) -> tuple[Learned, dict[str, jax.Array]]:
+        learned: PpoLearned, hyper: PpoHyper, batch: Minibatch, frames: Any, key: jax.Array
+    ) -> tuple[PpoLearned, dict[str, jax.Array]]:
         """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
         tx = optimiser(hyper)
 
@@ -251,7 +248,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
 
-    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+    def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         learned, sums = member.learned, member.own
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
@@ -299,7 +296,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(init, act, greedy, learn, networks.carry, Hyper(), config.rollout, config.environments)
+    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout, config.environments)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
     agent = agent._replace(value=value, cut=cut, sees=networks.sees)
     return stacking(agent, spec, config.frame_stack)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(TwinConfig):
+class SacConfig(TwinConfig):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     initial_temperature: float = 1.0
@@ -46,7 +46,7 @@ class Config(TwinConfig):
     step, whose mean is added to the policy's loss"""
 
 
-class Hyper(NamedTuple):
+class SacHyper(NamedTuple):
     """The numbers of SAC; each of them may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
@@ -55,9 +55,9 @@ class Hyper(NamedTuple):
     learning_rate_end_factor: Annotated[
         Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
     ] = 1.0
-    discount: Annotated[
-        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
-    ] = 0.99
+    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
+        0.99
+    )
     tau: Annotated[
         Any, HyperparameterSpec("share by which the target critics follow at each update", least=0, most=1)
     ] = 0.005
@@ -71,7 +71,7 @@ class Hyper(NamedTuple):
     update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
-class Learned(NamedTuple):
+class SacLearned(NamedTuple):
     """The part of a SAC agent that a child copies. Leaves of critics are stacked, [2, ...]."""
 
     policy: Any
@@ -85,8 +85,8 @@ class Learned(NamedTuple):
 
 
 def sac(spec: Spec, **settings: Any) -> Agent:
-    """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """SAC for continuous actions; `settings` are the fields of `SacConfig`. Raises BadInput where they do not fit."""
+    config = build(SacConfig, settings, "config.")
     net = TwinCritics(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
@@ -96,11 +96,11 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: SacHyper) -> Member:
         buffer_key, actor_key, *critic_keys = jax.random.split(key, 4)
         params, critics = net.initial_parameters(actor_key, critic_keys)
         temperature = jnp.log(jnp.float32(config.initial_temperature))
-        learned = Learned(
+        learned = SacLearned(
             policy=params,
             critics=critics,
             target_critics=critics,
@@ -112,16 +112,18 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: SacLearned, hyper: SacHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
         action, _ = policy(learned.policy, obs).sample_with_log_prob(sample_key)
         random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, action, random), carry, ()
 
-    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: SacLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return policy(learned.policy, obs).mode(), carry
 
-    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+    def improve(
+        learned: SacLearned, hyper: SacHyper, batch: Batch, key: jax.Array
+    ) -> tuple[SacLearned, dict[str, jax.Array]]:
         """Update critics, policy and temperature, all from the same weights (algorithm 1)."""
         next_key, now_key = jax.random.split(key)
         temperature = jnp.exp(learned.log_temperature)
@@ -156,7 +158,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         log_temperature, temperature_optimiser = adam_step(
             hyper.temperature_learning_rate, gradient, learned.log_temperature, learned.temperature_optimiser
         )
-        learned = Learned(
+        learned = SacLearned(
             policy=params,
             critics=critics,
             target_critics=polyak_update(learned.target_critics, critics, hyper.tau),
@@ -175,4 +177,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=net.sees)
+    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, sees=net.sees)

@@ -33,19 +33,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(TwinConfig):
+class Td3Config(TwinConfig):
     """The structure of a TD3 agent, which fixes shapes and is equal for all members."""
 
 
-class Hyper(NamedTuple):
+class Td3Hyper(NamedTuple):
     """The numbers of TD3; each of them may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
-    discount: Annotated[
-        Any, HyperparameterSpec("weight of the future, gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
-    ] = 0.99
+    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
+        0.99
+    )
     tau: Annotated[
         Any, HyperparameterSpec("share by which targets follow at each update of the policy", least=0, most=1)
     ] = 0.005
@@ -63,7 +63,7 @@ class Hyper(NamedTuple):
     update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
-class Learned(NamedTuple):
+class Td3Learned(NamedTuple):
     """The part of a TD3 agent that a child copies. Leaves of critics are stacked, [2, ...]."""
 
     policy: Any
@@ -87,7 +87,7 @@ class Networks(TwinCritics):
         """Actions [..., A] in [-1, 1] for observations [..., *]."""
         return jnp.tanh(self.outputs(params, obs))
 
-    def noise(self, hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def noise(self, hyper: Td3Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Clipped normal noise that smooths the target policy."""
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
@@ -129,14 +129,14 @@ def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
 
 
 def td3(spec: Spec, **settings: Any) -> Agent:
-    """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """TD3 for continuous actions; `settings` are the fields of `Td3Config`. Raises BadInput where they do not fit."""
+    config = build(Td3Config, settings, "config.")
     net = Networks(spec, config, "td3", outputs=1)
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: Td3Hyper) -> Member:
         network_key, buffer_key = jax.random.split(key)
         params, critics = net.init(network_key)
-        learned = Learned(
+        learned = Td3Learned(
             policy=params,
             critics=critics,
             target_policy=params,
@@ -147,17 +147,19 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
         mean = net.policy(learned.policy, obs)
         noisy = mean + hyper.exploration_noise * jax.random.normal(noise_key, mean.shape)
         random = jax.random.uniform(random_key, mean.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, jnp.clip(noisy, -1, 1), random), carry, ()
 
-    def greedy(learned: Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def greedy(learned: Td3Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return net.policy(learned.policy, obs), carry
 
-    def improve(learned: Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Learned, dict[str, jax.Array]]:
+    def improve(
+        learned: Td3Learned, hyper: Td3Hyper, batch: Batch, key: jax.Array
+    ) -> tuple[Td3Learned, dict[str, jax.Array]]:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
         target = targets(net, learned.target_critics, batch, next_action)
@@ -168,7 +170,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
-    def improve_policy(learned: Learned, hyper: Hyper, obs: PyTree) -> Learned:
+    def improve_policy(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree) -> Td3Learned:
         def policy_loss(params: Any) -> jax.Array:
             return -net.q1(learned.critics, obs, net.policy(params, obs)).mean()
 
@@ -181,4 +183,4 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)
+    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)
