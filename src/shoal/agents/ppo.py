@@ -125,10 +125,7 @@ class Minibatch(NamedTuple):
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
-    """PPO for discrete, multi-discrete and continuous actions; `settings` are the fields of `PpoConfig`.
-
-    Raises BadInput where the settings do not fit together.
-    """
+    """PPO for all action spaces; `settings` are the fields of `PpoConfig`. Raises BadInput where they do not fit."""
     config = build(PpoConfig, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
