@@ -1,1 +1,1 @@
-"""Members that are trained by other people's code, each process with an interpreter of its own."""
+"""External trainers: members trained by other libraries, in processes that may have an interpreter of their own."""

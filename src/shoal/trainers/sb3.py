@@ -1,7 +1,7 @@
 """Stable-Baselines3 and sb3_contrib as trainers: `sb3:PPO` and the like. Written for SB3 2.9; runs without Shoal.
 
-What SB3 fixes when a model is built is changed on the live model wherever SB3 keeps it, so that a value told live does what
-it would have done from the start. Beside the arguments of the algorithm, `config` takes:
+SB3 fixes some values when a model is built. They are changed on the live model wherever SB3 keeps them, so that a value set
+live does what it would have done from the start. Beside the arguments of the algorithm, `config` takes:
 
 policy:            `MlpPolicy` by default, or what the algorithm has in its place
 n_envs:            training environments, stepped one after another; 1 by default

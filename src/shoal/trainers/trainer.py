@@ -1,4 +1,4 @@
-"""The protocol of a trainer: what other people's training code must do so that a population can have it as a member.
+"""The protocol of external trainers, whose members a population can have.
 
 A trainer is a class of its own module. It need not import anything from here: plain tuples and dicts do as well. Shoal
 makes `Class(env, env_options, **config)` in a process that has the trainer's packages, one object for each member there,
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class TrainerState(NamedTuple):
-    """All that must be kept of a member so that it can go on elsewhere, by what a child copies of it.
+    """The complete state of a member, in the parts that a child copies or does not.
 
     Arrays of bool, integers or floats of at most 64 bits. Random generators are no part of it, as `begin` seeds them; nor
     are hyperparameters, as they are set after the state.
@@ -29,9 +29,7 @@ class Report(NamedTuple):
     """Result of `train`."""
 
     steps: int  # environment steps that were made, in all environments together
-    returns: Sequence[
-        float
-    ]  # of the training episodes that ended in this interval: plain sums of the environment's rewards
+    returns: Sequence[float]  # of the training episodes that ended in this interval: undiscounted, with the raw rewards
     metrics: Mapping[str, float]  # to be recorded
 
 
