@@ -39,7 +39,7 @@ def test_names_that_lead_nowhere() -> None:
 
 def test_values_that_mean_the_same() -> None:
     """The critic's part of the loss: here and in rl_games half of the mean square counts, in SB3 all of it."""
-    sb3, rl_games, own = LIVE["sb3"], LIVE["rl_games"], tuple(ppo.PpoHyper._fields)
+    sb3, rl_games, own = LIVE["sb3"], LIVE["rl_games"], tuple(ppo.Hyper._fields)
     errors = np.random.default_rng(0).normal(size=100)
     ours = translate({"vf_coef": 0.5, "n_epochs": 10}, sb3, own, {})
     assert ours == {"value_coefficient": 1.0, "epochs": 10}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.runs import CONFIG, SETTINGS, build_run, tiny
 
-from shoal.agents.ppo import PpoConfig
+from shoal.agents.ppo import Config
 from shoal.core.space import Range
 from shoal.experiment.experiment import Checkpoint, Fitness
 from shoal.members import trace_cache as sharing
@@ -69,9 +69,9 @@ def test_what_a_program_may_depend_on_is_not(other: dict[str, Any]) -> None:
     assert structures({}, other, other) == 2
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(PpoConfig) if f.name not in NO_PROGRAM])
+@pytest.mark.parametrize("field", [f.name for f in fields(Config) if f.name not in NO_PROGRAM])
 def test_every_field_of_the_agent_tells_structures_apart(field: str) -> None:
-    before = CONFIG.get(field, getattr(PpoConfig(), field))
+    before = CONFIG.get(field, getattr(Config(), field))
     other = not before if isinstance(before, bool) else OTHERS[field]
     assert structures({}, {"config": CONFIG | {field: other}}) == 2
 

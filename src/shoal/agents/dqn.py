@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DqnConfig(OffPolicy):
+class Config(OffPolicy):
     """The structure of a DQN agent, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
@@ -57,7 +57,7 @@ class DqnConfig(OffPolicy):
     """observations that are seen at once, along the channels of an image; the memory stores single ones"""
 
 
-class DqnHyper(NamedTuple):
+class Hyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
@@ -97,8 +97,8 @@ class DqnLearned(NamedTuple):
 
 
 def dqn(spec: Spec, **settings: Any) -> Agent:
-    """DQN for discrete actions; `settings` are the fields of `DqnConfig`. Raises BadInput where they do not fit."""
-    config = build(DqnConfig, settings, "config.")
+    """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
     if not isinstance(spec.action, Discrete):
         raise BadField(
             "agent", "needs one discrete action", "take td3 or sac for continuous actions, ppo for others", value="dqn"
@@ -116,10 +116,10 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         """Values of all actions, [..., choices]."""
         return head.apply(params["head"], features.apply(params["features"], view.look(obs)))
 
-    def optimiser(hyper: DqnHyper) -> optax.GradientTransformation:
+    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
-    def init(key: jax.Array, hyper: DqnHyper) -> Member:
+    def init(key: jax.Array, hyper: Hyper) -> Member:
         buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
@@ -128,7 +128,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: DqnLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
@@ -140,7 +140,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(
-        learned: DqnLearned, hyper: DqnHyper, batch: Batch, key: jax.Array
+        learned: DqnLearned, hyper: Hyper, batch: Batch, key: jax.Array
     ) -> tuple[DqnLearned, dict[str, jax.Array]]:
         """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
@@ -160,7 +160,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     reach = {"n": config.n_step, "frames": config.frame_stack}
-    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, sees=view.keys, **reach)
+    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PolicyConfig:
+class Config:
     """The structure of a policy, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
@@ -52,7 +52,7 @@ class PolicyConfig:
     """keys of dictionary observations that it sees; by default those that the environment names, or all"""
 
 
-class PolicyHyper(NamedTuple):
+class Hyper(NamedTuple):
     """A policy has no hyperparameters."""
 
 
@@ -71,7 +71,7 @@ class Network(nn.Module):
 
     features: nn.Module
     space: ActionSpace
-    config: PolicyConfig
+    config: Config
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
@@ -83,12 +83,12 @@ class Network(nn.Module):
 
 
 def policy(spec: Spec, **settings: Any) -> Agent:
-    """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `PolicyConfig`.
+    """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `Config`.
 
     Choices are sampled while acting, unless greedy; continuous actions are the same either way. Raises BadInput where
     the settings do not fit.
     """
-    config = build(PolicyConfig, settings, "config.")
+    config = build(Config, settings, "config.")
     check_hidden(config.layers, config.activation)
     check_least(0, config, "recurrent", within="config.")
     view = View(spec, "config.actor", config.actor, spec.actor)
@@ -97,7 +97,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def carry(shape: tuple[int, ...]) -> Any:
         return (jnp.zeros((*shape, config.recurrent)),) * 2 if config.recurrent else ()
 
-    def init(key: jax.Array, hyper: PolicyHyper) -> Member:
+    def init(key: jax.Array, hyper: Hyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
         return Member(PolicyLearned(params, empty_statistics(spec) if config.normalise_observations else ()), (), ())
 
@@ -108,9 +108,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
 
-    def act(
-        learned: PolicyLearned, hyper: PolicyHyper, obs: PyTree, carry: Any, key: jax.Array
-    ) -> tuple[Any, Any, Any]:
+    def act(learned: PolicyLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         if isinstance(spec.action, Continuous):
             return *greedy(learned, obs, carry), ()
         carry, x = forward(carry, learned, obs)
@@ -120,9 +118,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         carry, x = forward(carry, learned, obs)
         return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
 
-    def update(
-        member: Member, hyper: PolicyHyper, rollout: Rollout, key: jax.Array
-    ) -> tuple[Member, dict[str, jax.Array]]:
+    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         return member, {}
 
-    return Agent(init, act, greedy, update, carry, PolicyHyper(), rollout=1, environments=1, sees=view.keys)
+    return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PpoConfig(NetworkConfig):
+class Config(NetworkConfig):
     """The structure of a PPO agent, which fixes shapes and is equal for all members."""
 
     frame_stack: int = 1
@@ -72,7 +72,7 @@ class PpoConfig(NetworkConfig):
     the loss"""
 
 
-class PpoHyper(NamedTuple):
+class Hyper(NamedTuple):
     """The numbers of PPO; each of them may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
@@ -125,8 +125,8 @@ class Minibatch(NamedTuple):
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
-    """PPO for all action spaces; `settings` are the fields of `PpoConfig`. Raises BadInput where they do not fit."""
-    config = build(PpoConfig, settings, "config.")
+    """PPO for all action spaces; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
@@ -144,12 +144,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             value=config.minibatches,
         )
 
-    def optimiser(hyper: PpoHyper) -> optax.GradientTransformation:
+    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
         clip = optax.clip_by_global_norm(hyper.max_gradient_norm)
         return optax.chain(clip, optax.adam(hyper.learning_rate, eps=1e-5))
 
-    def init(key: jax.Array, hyper: PpoHyper) -> Member:
+    def init(key: jax.Array, hyper: Hyper) -> Member:
         params = networks.init(key)
         learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
         return Member(learned, memory=(), own=jnp.zeros(config.environments))
@@ -158,7 +158,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         """Return the observations of a batch, which holds their places where frames are stacked."""
         return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
-    def act(learned: PpoLearned, hyper: PpoHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: PpoLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         distribution, value, carry = networks.step(learned.params, learned.observations, obs, carry)
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
@@ -181,9 +181,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(
-        params: Any, statistics: PyTree, hyper: PpoHyper, batch: Minibatch
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, dict[str, jax.Array]]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -214,7 +212,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     @per_member
     def improve(
-        learned: PpoLearned, hyper: PpoHyper, batch: Minibatch, frames: Any, key: jax.Array
+        learned: PpoLearned, hyper: Hyper, batch: Minibatch, frames: Any, key: jax.Array
     ) -> tuple[PpoLearned, dict[str, jax.Array]]:
         """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
         tx = optimiser(hyper)
@@ -245,7 +243,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
 
-    def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
         learned, sums = member.learned, member.own
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
@@ -293,7 +291,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout, config.environments)
+    agent = Agent(init, act, greedy, learn, networks.carry, Hyper(), config.rollout, config.environments)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
     agent = agent._replace(value=value, cut=cut, sees=networks.sees)
     return stacking(agent, spec, config.frame_stack)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class SacConfig(TwinConfig):
+class Config(TwinConfig):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     initial_temperature: float = 1.0
@@ -46,7 +46,7 @@ class SacConfig(TwinConfig):
     step, whose mean is added to the policy's loss"""
 
 
-class SacHyper(NamedTuple):
+class Hyper(NamedTuple):
     """The numbers of SAC; each of them may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
@@ -85,8 +85,8 @@ class SacLearned(NamedTuple):
 
 
 def sac(spec: Spec, **settings: Any) -> Agent:
-    """SAC for continuous actions; `settings` are the fields of `SacConfig`. Raises BadInput where they do not fit."""
-    config = build(SacConfig, settings, "config.")
+    """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
     net = TwinCritics(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
@@ -96,7 +96,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
-    def init(key: jax.Array, hyper: SacHyper) -> Member:
+    def init(key: jax.Array, hyper: Hyper) -> Member:
         buffer_key, actor_key, *critic_keys = jax.random.split(key, 4)
         params, critics = net.initial_parameters(actor_key, critic_keys)
         temperature = jnp.log(jnp.float32(config.initial_temperature))
@@ -112,7 +112,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: SacLearned, hyper: SacHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: SacLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
         action, _ = policy(learned.policy, obs).sample_with_log_prob(sample_key)
         random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
@@ -122,7 +122,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         return policy(learned.policy, obs).mode(), carry
 
     def improve(
-        learned: SacLearned, hyper: SacHyper, batch: Batch, key: jax.Array
+        learned: SacLearned, hyper: Hyper, batch: Batch, key: jax.Array
     ) -> tuple[SacLearned, dict[str, jax.Array]]:
         """Update critics, policy and temperature, all from the same weights (algorithm 1)."""
         next_key, now_key = jax.random.split(key)
@@ -177,4 +177,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
-    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, sees=net.sees)
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=net.sees)

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Td3Config(TwinConfig):
+class Config(TwinConfig):
     """The structure of a TD3 agent, which fixes shapes and is equal for all members."""
 
 
-class Td3Hyper(NamedTuple):
+class Hyper(NamedTuple):
     """The numbers of TD3; each of them may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
@@ -87,7 +87,7 @@ class Networks(TwinCritics):
         """Actions [..., A] in [-1, 1] for observations [..., *]."""
         return jnp.tanh(self.outputs(params, obs))
 
-    def noise(self, hyper: Td3Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def noise(self, hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Clipped normal noise that smooths the target policy."""
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
@@ -129,11 +129,11 @@ def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
 
 
 def td3(spec: Spec, **settings: Any) -> Agent:
-    """TD3 for continuous actions; `settings` are the fields of `Td3Config`. Raises BadInput where they do not fit."""
-    config = build(Td3Config, settings, "config.")
+    """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
+    config = build(Config, settings, "config.")
     net = Networks(spec, config, "td3", outputs=1)
 
-    def init(key: jax.Array, hyper: Td3Hyper) -> Member:
+    def init(key: jax.Array, hyper: Hyper) -> Member:
         network_key, buffer_key = jax.random.split(key)
         params, critics = net.init(network_key)
         learned = Td3Learned(
@@ -147,7 +147,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Td3Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
         mean = net.policy(learned.policy, obs)
         noisy = mean + hyper.exploration_noise * jax.random.normal(noise_key, mean.shape)
@@ -158,7 +158,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         return net.policy(learned.policy, obs), carry
 
     def improve(
-        learned: Td3Learned, hyper: Td3Hyper, batch: Batch, key: jax.Array
+        learned: Td3Learned, hyper: Hyper, batch: Batch, key: jax.Array
     ) -> tuple[Td3Learned, dict[str, jax.Array]]:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
@@ -170,7 +170,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
-    def improve_policy(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree) -> Td3Learned:
+    def improve_policy(learned: Td3Learned, hyper: Hyper, obs: PyTree) -> Td3Learned:
         def policy_loss(params: Any) -> jax.Array:
             return -net.q1(learned.critics, obs, net.policy(params, obs)).mean()
 
@@ -183,4 +183,4 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)
+    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)

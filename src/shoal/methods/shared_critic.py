@@ -59,9 +59,9 @@ def networks_of(agent: Agent, method: str) -> Networks:
 @cache
 def td3_hyper(name: str, left_out: str = "", **own: tuple[float, HyperparameterSpec]) -> Any:
     """The hyperparameters of TD3 but for one of them, and `own`, each with its default. One class for the same arguments."""
-    kinds = get_type_hints(td3.Td3Hyper, include_extras=True)
+    kinds = get_type_hints(td3.Hyper, include_extras=True)
     kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}
-    values = td3.Td3Hyper()._asdict() | {x: value for x, (value, _) in own.items()}
+    values = td3.Hyper()._asdict() | {x: value for x, (value, _) in own.items()}
     kinds.pop(left_out, None)
     make: Any = NamedTuple  # of names that the checker of types does not know
     return make(name, list(kinds.items()))(**{x: values[x] for x in kinds})
