@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 
 from shoal.study.compare import LEVEL
-from shoal.study.statistics import holm, p_of_looks, p_value, shares
+from shoal.study.statistics import holm, p_of_analyses, p_value, shares
 
 
 def study(scores: np.ndarray, looks: list[int], naive: bool) -> tuple[set[tuple[int, int]], int]:
@@ -26,7 +26,7 @@ def study(scores: np.ndarray, looks: list[int], naive: bool) -> tuple[set[tuple[
     found: set[tuple[int, int]] = set()
     for k in range(len(looks)):
         tables = [[(scores[a, :n], scores[b, :n]) for n in looks[: k + 1]] for a, b in pairs]
-        raw = [min(p_value(*t) for t in each) if naive else p_of_looks(each, parts[: k + 1]) for each in tables]
+        raw = [min(p_value(*t) for t in each) if naive else p_of_analyses(each, parts[: k + 1]) for each in tables]
         found = {pair for pair, p in zip(pairs, holm(np.array(raw)), strict=True) if p < LEVEL}
         if len(found) == len(pairs):
             break

@@ -167,9 +167,9 @@ def runs(
     folder: Annotated[Path, Positional, flag("[DIR]", "the folder to look in, with all below it")] = Path("runs"),
 ) -> int:
     """List the runs below a folder: environment, method, score, steps, status and date, the latest last."""
-    from shoal.commands.runs import tell
+    from shoal.commands.runs import list_runs
 
-    tell(folder, console())
+    list_runs(folder, console())
     return DONE
 
 
@@ -237,8 +237,8 @@ def study(
     takes what nobody has taken.
     """
     from shoal.commands.shipped import found
-    from shoal.study.compare import seeds_told
-    from shoal.study.cost import costs, told, unlike
+    from shoal.study.compare import seeds_summary
+    from shoal.study.cost import costs, summary, unlike
     from shoal.study.page import write_page
     from shoal.study.results import read_results
     from shoal.study.scheduler import run_study
@@ -256,7 +256,7 @@ def study(
         return say(f"{error.reason}; when that is mended, {again}", FAILED)
     results = read_results(path)
     cost = costs(results)
-    for line in filter(None, (*([] if quiet else [seeds_told(results), *told(cost)]), *unlike(cost))):
+    for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):
         screen.print(line, soft_wrap=True)
     screen.print(f"look at it: open {in_shell(write_page(path))}", soft_wrap=True)
     return FAILED if failed else DONE

@@ -78,7 +78,7 @@ def test_a_study(tmp_path: Path) -> None:
     page = (tmp_path / "out/report.html").read_text()
     linked = [tmp_path / "out" / link for link in re.findall(r'href="(runs/[^"]*)"', page)]
     assert len(linked) == len(found) and all("<!doctype html>" in path.read_text() for path in linked)
-    assert "are not told apart by 2 seeds" in page and "Performance profiles" in page
+    assert "are not significantly different by 2 seeds" in page and "Performance profiles" in page
     other = shoal("study", file(tmp_path, base=SETTINGS | {"interval": 128}), "--workspace", tmp_path / "out")
     assert other.code == 2 and "holds another study than" in other.err
 

@@ -259,5 +259,5 @@ def test_lines_that_would_make_too_large_a_table_are_refused(tmp_path: Path) -> 
     run = write_run(tmp_path / "run", population=2, generations=2)
     lines = (json.dumps({"generation": i, "uid": i}) + "\n" for i in range(12_000))
     (run / "lineage.jsonl").write_text("".join(lines))
-    with pytest.raises(BadInput, match="tells of 12,000 generations of 12,000 members, too many for a table"):
+    with pytest.raises(BadInput, match="has 12,000 generations of 12,000 members, too many for a table"):
         read_run(run)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from support.synthetic_run import write_run
 
 from shoal.report import charts, words
@@ -80,7 +81,7 @@ def test_key_facts(tmp_path: Path) -> None:
     champion = result["champion"]
     for fact in (
         "CartPole-v1", "learned by ppo", "finished", f"{champion['evaluation']['mean']:.4g}", "± 1.24",
-        "over 100 fresh episodes", f"{champion['selection_fitness']:.4g}", "5.24M", "8 agents learned side by side",
+        "over 100 held-out episodes", f"{champion['selection_fitness']:.4g}", "5.24M", "8 agents learned side by side",
         "Not tuned: clip 0.2; trace 0.95", "interval: 32768",
     ):  # fmt: skip
         assert fact in page.words
@@ -109,6 +110,15 @@ def test_any_run_has_a_page(tmp_path: Path, population: int, generations: int, m
         assert "Nobody copied anybody" in page.words
     if more.get("diverged") == 1.0:
         assert "there is no champion" in page.words
+
+
+@pytest.mark.parametrize(("replay", "words"), [("copy", "the replay buffer."), ("keep", "no replay buffer:")])
+def test_the_page_says_where_replay_buffers_went(tmp_path: Path, replay: str, words: str) -> None:
+    file = write_run(tmp_path / "run", 4, 5) / "experiment.yaml"
+    values = yaml.safe_load(file.read_text())
+    file.write_text(yaml.safe_dump(values | {"config": {"capacity": 10}, "method": {"name": "pbt", "replay": replay}}))
+    _, page = report(tmp_path / "run")
+    assert f"With the weights went {words}" in page.words
 
 
 def test_an_interrupted_run_says_so(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
     for name, kind in (("members: best", "max"), ("average", "mean"), ("worst", "min")):
         same(lines[name], metric(run, f"returns/{kind}"))
     variance = [np.nan if x is None else x for x in metric(run, "returns/variance")]
-    same(lines["deviation"], list(np.sqrt(variance)))
+    same(lines["standard deviation"], list(np.sqrt(variance)))
     ranks = metric(run, "mean/rank")
     same(chart(page, "Rank of the mean")["rank"], ranks)
     known = [x for x in ranks if x is not None]
@@ -76,9 +76,12 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
     if method == "es":
         same(chart(page, "Gradient")["Gradient"], metric(run, "gradient/norm"))
         return
-    same(chart(page, "Deviation of the distribution")["deviation"], metric(run, "distribution/std"))
+    same(
+        chart(page, "Standard deviation of the distribution")["standard deviation"],
+        metric(run, "distribution/std"),
+    )
     noise = np.sqrt([x or np.nan for x in metric(run, "distribution/noise")])
-    same(chart(page, "Deviation of the distribution")["of the added noise"], list(noise))
+    same(chart(page, "Standard deviation of the distribution")["of the added noise"], list(noise))
     title = "Elites that gradient steps produced"  # of generations in which there were any
     same(chart(page, title)[title], [None, None, *metric(run, "elites/trained")[2:]])
 
@@ -95,7 +98,7 @@ def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
 
 
 def test_the_bands(tmp_path: Path) -> None:
-    """From worst to best, and a deviation around the average that does not leave it."""
+    """From worst to best, and a standard deviation around the average that does not leave it."""
     run = write_drawn(tmp_path / "run", "es", 32, 5)
     text, page = report(run, SAMPLED)
     plot = next(a for _, a in page.tags if a.get("aria-label") == "Returns of the mean and of the members")

@@ -97,7 +97,7 @@ def test_all_of_them_broken(tmp_path: Path, played: list[float], said: Said) -> 
     out, tested = outcome(tmp_path / "run")
     assert tested == {"mean": None, "standard_error": None, "episodes": 0}
     assert "champion: no return on 0 fresh episodes" in out
-    assert "none of its fresh episodes has a return" in (tmp_path / "run/report.html").read_text()
+    assert "none of its held-out episodes has a return" in (tmp_path / "run/report.html").read_text()
     with pytest.raises(BadInput) as error:
         evaluate(tmp_path / "run", 2)
     said(error.value)

@@ -1,4 +1,4 @@
-"""Does the interval of the chance to score higher hold what it says? Simulated studies whose truth is known."""
+"""Does the interval of the probability of improvement hold what it says? Simulated studies whose truth is known."""
 
 from __future__ import annotations
 

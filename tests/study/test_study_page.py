@@ -14,11 +14,11 @@ import pytest
 import yaml
 from scipy.stats import norm
 
-from shoal.study.compare import Comparison, seeds_told, stopped
+from shoal.study.compare import Comparison, seeds_summary, stopped
 from shoal.study.page import render
 from shoal.study.results import read_results, write_runs
 
-SCORES = {  # of ten seeds; every run of the first is better than every one of the last, the others are alike
+SCORES = {  # of ten seeds; every run of the first is significantly better than every one of the last, the others are alike
     "high": range(30, 40),
     **{f"alike {k}": range(10, 20) for k in range(8)},
     "low": range(10),
@@ -113,8 +113,8 @@ def test_many_arms_are_a_map_in_the_order_of_their_middles(tmp_path: Path) -> No
 
 def test_few_arms_are_a_table(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "high"])
-    assert 'class="heat"' not in shown and "high is better than low" in shown
-    assert "1 of 1 pair is told apart." in shown and "At the end high is ahead: 34.5." in shown
+    assert 'class="heat"' not in shown and "high is significantly better than low" in shown
+    assert "1 of 1 pair is significantly different." in shown and "At the end high is ahead: 34.5." in shown
 
 
 def test_runs_can_be_sorted_and_lead_to_their_own_pages(tmp_path: Path) -> None:
@@ -179,23 +179,26 @@ def compared(path: Path) -> dict[tuple[str, str], float]:
 
 
 def test_how_many_seeds_it_takes(tmp_path: Path) -> None:
-    """Two arms whose runs spread alike: the formula of Noether by hand, for a difference of 5 % of the scale."""
+    """Two arms of equal standard deviation: the formula of Noether by hand, for a difference of 5 % of the scale."""
     study = {"base": {"env": "a"}, "arms": {"a": {}, "b": {}}, "seeds": 6, "tasks": {"x": {"scale": [0, 200]}}}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    told = seeds_told(read_results(tmp_path))
-    assert "6 seeds of each arm tell apart" in told and "not known before arms have two runs" in told
+    summary = seeds_summary(read_results(tmp_path))
+    assert "6 seeds of each arm show a difference" in summary and "unknown before arms have two runs" in summary
     for arm, shift in (("a", 0), ("b", 60)):
         for seed, score in enumerate((0, 10, 20)):
-            write(tmp_path, f"x/{arm}/{seed}", score + shift)  # a deviation of 10: as much as is to be told
+            write(tmp_path, f"x/{arm}/{seed}", score + shift)  # a standard deviation of 10: the difference that matters
     ahead = norm.cdf(1 / math.sqrt(2)) - 0.5
     needed = math.ceil((norm.ppf(0.975) + norm.ppf(0.8)) ** 2 / (6 * ahead**2))
-    assert f"For 5% of the scale it takes about {needed} seeds" in seeds_told(read_results(tmp_path))
-    assert seeds_told(read_results(tmp_path)) in told_in(render(read_results(tmp_path)), "pairs")
+    assert f"For 5% of the scale it takes about {needed} seeds" in seeds_summary(read_results(tmp_path))
+    assert seeds_summary(read_results(tmp_path)) in told_in(render(read_results(tmp_path)), "pairs")
 
 
 def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "alike 0", "alike 1"])
-    assert "At the end alike 0, alike 1 are level: 14.5." in shown and "2 of 3 pairs are told apart." in shown
+    assert (
+        "At the end alike 0, alike 1 are on par: 14.5." in shown
+        and "2 of 3 pairs are significantly different." in shown
+    )
 
 
 def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
@@ -270,7 +273,7 @@ def test_an_arm_without_champions_has_no_score_of_its_own(tmp_path: Path) -> Non
         "low": ["3.5", "3.6", "10 of 10", "1"],  # 9 is gone: the middle six of 0, 0, 1, ..., 8
         "alike 0": ["–", "–", "10 of 10", "10"],
     }
-    assert "high is better than alike 0" in shown
+    assert "high is significantly better than alike 0" in shown
     for arm in ("low", "high"):
         for seed in range(10):
             write(tmp_path, f"{arm}/{seed}", None)

@@ -28,7 +28,7 @@ LONGEST = 99  # characters of a cell that a file fills
 
 
 class Line(NamedTuple):
-    """What is told of a run."""
+    """The line of a run."""
 
     run: str
     environment: str
@@ -39,7 +39,7 @@ class Line(NamedTuple):
     date: str  # when it was last begun or resumed, UTC
 
 
-def tell(folder: Path, screen: Screen) -> None:
+def list_runs(folder: Path, screen: Screen) -> None:
     """List them, the latest last. Raises BadInput where there is no such folder."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
@@ -66,14 +66,14 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _read(run: Path, below: Path) -> Line:
-    """What a run says of itself, as far as its files can be read."""
+    """Return the line of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
     made_by, holder = files.read(PROVENANCE, last_line), files.read(LOCK, _holder)
     if "env" not in experiment:
         files.problems.append(f"{FILE} names no env")
-    told = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
-    mean, error = number(told.get("mean", told.get("fitness"))), number(told.get("standard_error"))
+    score = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
+    mean, error = number(score.get("mean", score.get("fitness"))), number(score.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
@@ -89,11 +89,11 @@ def _read(run: Path, below: Path) -> Line:
 
 
 def _holder(lock: Path) -> str:
-    """Whether a run without a result goes on: its lock names a process, and says on which machine."""
-    said = read_text(lock)
-    if not said:
+    """Return the state of a run without a result: its lock names a process, and its machine."""
+    text = read_text(lock)
+    if not text:
         return "stopped"
-    if not (holder := HOLDER.fullmatch(said)):
+    if not (holder := HOLDER.fullmatch(text)):
         raise ValueError("names no process")
     if holder[2] != socket.gethostname():
         return f"running on {holder[2]}"
@@ -101,7 +101,7 @@ def _holder(lock: Path) -> str:
 
 
 def _begun(run: Path) -> float:
-    """When a run was last begun or resumed, in seconds; 0 where nothing tells."""
+    """The time when a run was last begun or resumed, in seconds; 0 where it is unknown."""
     for name in (PROVENANCE, FILE):
         with suppress(OSError):
             return (run / name).lstat().st_mtime

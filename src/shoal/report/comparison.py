@@ -63,15 +63,15 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
     """{"method": {"name": "pbt"}} as {"method.name": "pbt"}."""
     if isinstance(value, dict) and value:
         dotted = {f"{name}.{key}" if name else str(key): inside for key, inside in value.items()}
-        return {path: told for key, inside in dotted.items() for path, told in _flat(inside, key).items()}
+        return {path: text for key, inside in dotted.items() for path, text in _flat(inside, key).items()}
     return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
 
 
 def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:
     curves = parts.pair(*(_curves(runs, name, heading) for name, heading in CURVES.items()))
-    yield Section("curves", "Curves", "How fast each run learned, on the same axes.", curves)
-    told = "What the champion of each returned on fresh episodes, on which nothing was selected."
-    yield Section("champions", "Champions", told, parts.table(champions[0], champions[1:], "Champions"))
+    yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", curves)
+    intro = "Return of each champion on held-out episodes, on which nothing was selected."
+    yield Section("champions", "Champions", intro, parts.table(champions[0], champions[1:], "Champions"))
     intro = "The fields of the experiments that are not the same in all runs."
     none = parts.empty("Nothing differs but the place of the run.")
     table = parts.table(["field", *runs], differing, "Differences") if differing else none
@@ -91,7 +91,7 @@ def _curves(runs: dict[str, Run], name: str, heading: str) -> Markup:
         for line, kind in zip(lines.values(), looks, strict=True)
     ]
     finding = "; ".join(f"{path} ends at {text(float(line[-1, 1]))}" for path, line in lines.items()) + "."
-    reading = "The fitness as it was measured in each generation: the best of many flatters."
+    reading = "The fitness as it was evaluated in each generation. The best of many noisy scores is partly luck."
     plot = charts.plot(drawn, x, y, heading, finding)
     return parts.figure(heading, finding, reading, parts.legend(zip(looks, lines, strict=True)) + plot)
 
@@ -110,10 +110,10 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
         steps = number(run.result.get("environment_steps", run.latest.get("steps")))
         seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
         who = f"{run.method.name}, {run.experiment.get('agent', '')}"
-        told = [text(mean), text(error), ends if error == error else "–"]
-        steps_told = f"{steps:,.0f}" if steps == steps else "–"
+        score = [text(mean), text(error), ends if error == error else "–"]
+        made = f"{steps:,.0f}" if steps == steps else "–"
         status = str(run.result.get("status", "no result yet"))
         env = str(run.experiment.get("env", ""))
-        row = [path, env, who, *told, steps_told, duration(seconds), status]
+        row = [path, env, who, *score, made, duration(seconds), status]
         rows.append([escape(word) for word in row])
     return rows

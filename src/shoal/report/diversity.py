@@ -24,7 +24,7 @@ PARTS = 50  # stretches whose shares are drawn otherwise
 
 
 def behaviour(layout: Layout) -> Markup:
-    """As much of it as was recorded."""
+    """The figures of what was recorded of diversity."""
     drawn = _determinant(layout), _choices(layout), _distances(layout)
     if not any(drawn):
         return nothing("No diversity", "This run recorded nothing of it.")
@@ -32,7 +32,7 @@ def behaviour(layout: Layout) -> Markup:
 
 
 def _determinant(layout: Layout) -> Markup:
-    """The volume that the members' behaviours span."""
+    """The volume that the members' behaviours span, over time."""
     values, logarithm = (layout.run.common(f"diversity/{name}") for name in ("determinant", "log_determinant"))
     values = np.where(values < TINY, np.exp(logarithm), values)
     if not np.isfinite(values).any():
@@ -41,7 +41,7 @@ def _determinant(layout: Layout) -> Markup:
     if np.isfinite(values).sum() > 1:
         finding = f"It {went(values)}; the largest was {text(np.nanmax(values))}."
     reading = (
-        "The determinant of the kernel of what the members do in states from the memory they share: the more "
+        "The determinant of the kernel of what the members do in states from their common replay buffer: the more "
         "differently all of them behave the closer to 1; it falls towards 0 as soon as two of them behave alike. "
         "Logarithmic axis."
     )
@@ -51,7 +51,7 @@ def _determinant(layout: Layout) -> Markup:
 
 
 def _choices(layout: Layout) -> Markup:
-    """What the bandit chose."""
+    """The choices of the bandit."""
     values = quantile(layout.table.hyper.get("diversity", np.full(layout.table.present.shape, np.nan)), 0.5)
     arms, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     if not len(arms):
@@ -92,7 +92,7 @@ def _choices(layout: Layout) -> Markup:
 
 
 def _distances(layout: Layout) -> Markup:
-    """Which members behave alike, in the last generation of which that is known."""
+    """Distances between the behaviours of members, in the last generation of which they are known."""
     table = layout.table
     known = np.flatnonzero(np.isfinite(layout.run.metric("diversity/to 0")).any(axis=1))
     if not len(known):
@@ -124,8 +124,8 @@ def _distances(layout: Layout) -> Markup:
     every = -(-len(uids) // WORDED)  # labels that have room
     names = [str(uid) if at % every == 0 else "" for at, uid in enumerate(uids)]
     words = np.array([[f"{value:.2f}" for value in row] for row in matrix]) if len(uids) <= WORDED else None
-    told = [[f"members {uid} and {other}: {text(x)}" for other, x in zip(uids, row, strict=True)]
+    titles = [[f"members {uid} and {other}: {text(x)}" for other, x in zip(uids, row, strict=True)]
             for uid, row in zip(uids, matrix.tolist(), strict=True)]  # fmt: skip
     shades = matrix / top if top else matrix
-    drawn = parts.heat(shades, names, names, told, f"Distances. {finding}", words)
+    drawn = parts.heat(shades, names, names, titles, f"Distances. {finding}", words)
     return parts.figure("Who behaves like whom", finding, reading, keys, drawn, parts.folded(listed))

@@ -1,4 +1,4 @@
-"""Which values of a hyperparameter went with gains of fitness, and how much of that is more than chance."""
+"""Gains of fitness by the values of a hyperparameter, and how much of them is more than chance."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.report.words import text
 PARTS = 5  # of the values, from the lowest to the highest: the means of their gains are compared
 SHUFFLES = 600
 LEAST = 3  # members that a generation needs, and values
-LUCK = 0.03  # how often exchanges tell any hyperparameter; explorers are uneven, so that luck does up to 0.05
+LUCK = 0.03  # level of the test; explorers are uneven, so that its error rate is up to 0.05
 STEPS = 5000  # members times generations that are looked at
 DRAWN = 600  # of them as dots
 PLACES = [(0.0, "least"), (0.5, "middle"), (1.0, "most")]
@@ -28,7 +28,7 @@ PLACES = [(0.0, "least"), (0.5, "middle"), (1.0, "most")]
 
 @dataclass(frozen=True)
 class Effect:
-    """What S steps of members gained, by the value that each was made with; in P parts, of equal size as a rule."""
+    """Gains of S steps of members, by the value that each was made with; in P parts, mostly of equal size."""
 
     values: np.ndarray  # float [S]
     gains: np.ndarray  # float [S] see `gains`
@@ -48,22 +48,24 @@ def effects(layout: Layout) -> Markup:
             "Too little to go by", f"This needs {LEAST} members with different values, and a few generations."
         )
     clear = {name: effect.p * len(found) <= LUCK for name, effect in found.items()}  # Bonferroni's correction
-    told, untold = ([name for name in found if clear[name] is which] for which in (True, False))
-    said = (
-        f"More than chance gives: {', '.join(told)}." if told else "No value went with gains that chance does not give."
+    clearly, unclear = ([name for name in found if clear[name] is which] for which in (True, False))
+    finding = (
+        f"More than chance gives: {', '.join(clearly)}."
+        if clearly
+        else "No value went with gains that chance does not give."
     )
-    if told and untold:
-        said += f" Not told from chance: {', '.join(untold)}."
+    if clearly and unclear:
+        finding += f" No more than chance gives: {', '.join(unclear)}."
     reading = (
         "A dot is one member in one generation: how far its fitness rose, as its place among the members of that one. "
         "The line is the mean of each fifth of the values; where values do not matter it stays within the band 19 times of "
         f"20, as {SHUFFLES} exchanges between members show: of the values that they begin with, and of the changes on the "
-        "way. It says what went together in this run: a member that was lucky in one test falls back in the next."
+        "way. This is correlation within one run: a member that was lucky in one evaluation falls back in the next."
     )
     if layout.run.method.copies:
         reading += (
             " Members that copy exchange among themselves, and so do the others. Children have their parents’ values, and "
-            "those that were copied together cannot be told apart."
+            "those that were copied together have the same gains."
         )
     keys = parts.legend(
         [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
@@ -77,7 +79,7 @@ def effects(layout: Layout) -> Markup:
     ]
     return parts.figure(
         "Values and gains",
-        said,
+        finding,
         reading,
         keys,
         parts.pair(*drawn),
@@ -124,7 +126,7 @@ def gains(table: Lineage) -> np.ndarray:
 
 
 def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.ndarray]:
-    """[SHUFFLES, N] in each generation: values as they might have been, had chance dealt them out otherwise.
+    """Yield values [SHUFFLES, N] of each generation as they might have been, had chance dealt them out otherwise.
 
     Who copied whom stays as it was, and with it luck: who copies takes the luckiest, who then falls back. Members exchange
     the values that they begin with; those that take part in copying do so among themselves, as the others may begin
@@ -154,8 +156,8 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
 
 
 def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of values [S, K]: the cuts between their fifths [S, P - 1]; the mean of the gains [K] of each fifth, [S, P], NaN where
-    nobody is in it; and how far these differ [S]: the variance between fifths."""
+    """Return for values [S, K] the cuts between their fifths [S, P - 1], the mean of the gains [K] of each fifth [S, P],
+    NaN where nobody is in it, and the variance between fifths [S]."""
     count, size = held.shape
     ends = (np.arange(1, PARTS) * (size - 1)) // PARTS
     cuts = np.partition(held, ends, axis=1)[:, ends]
@@ -181,6 +183,6 @@ def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
         f"{text(float(effect.centres[part]))} ({effect.means[part]:.2f} in the mean)"
         for part in (np.nanargmax(effect.means), np.nanargmin(effect.means))
     )
-    said = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."
-    drawn = charts.plot(layers, x, y, name, said, height=150, style=layout.style)
-    return parts.effect(name, said, drawn)
+    finding = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."
+    drawn = charts.plot(layers, x, y, name, finding, height=150, style=layout.style)
+    return parts.effect(name, finding, drawn)

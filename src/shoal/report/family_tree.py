@@ -19,7 +19,7 @@ Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and i
 
 
 def tree(layout: Layout) -> Markup:
-    """Who descends from whom: every member's line through the generations, and every copy from one line to another."""
+    """The family tree: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = layout.table, layout.run.trace
     if len(table.generations) == 1:
         return parts.figure(
@@ -48,7 +48,7 @@ def tree(layout: Layout) -> Markup:
             "generation are drawn, and the champion’s, close kin side by side: every fork is a copy that lasted, every end "
             "one member. "
         )
-    reading += "Colour tells the founder from whom the weights descend; the boldest line is the champion’s lineage."
+    reading += "Colour is the founder from whom the weights descend; the boldest line is the champion’s lineage."
     keys = [("lead-line", "the champion’s lineage")]
     keys += [
         (f"kin c{rank[c]}", f"founder {table.uids[c]}: {f'{size} at the end' if size else 'died out'}")
@@ -90,8 +90,8 @@ def _shares(layout: Layout) -> Markup:
 
 
 def diversity(layout: Layout) -> Markup:
-    """Whose family grew, how many founders live on, and how far the members' hyperparameters lie apart."""
-    return parts.pair(_shares(layout), _founders(layout), _spread(layout))
+    """Families over time, founders that live on, and standard deviations of the members' hyperparameters."""
+    return parts.pair(_shares(layout), _founders(layout), _deviations(layout))
 
 
 def _founders(layout: Layout) -> Markup:
@@ -110,13 +110,13 @@ def _founders(layout: Layout) -> Markup:
     return lines_figure(layout, "Founders that live on", finding, reading, lines, axis, stairs=True)
 
 
-def _spread(layout: Layout) -> Markup:
+def _deviations(layout: Layout) -> Markup:
     ranges = {name: r for name, r in layout.run.space.items() if not r.choices or r.ordered}
     lines = {name: _std(layout.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
         return Markup()
-    axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "spread", 0.04)
+    axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "standard deviation", 0.04)
     keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
     layers = [Stroke(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
     layers += [curve(layout, lines[name], axis, kind) for kind, name in keys]
@@ -124,15 +124,13 @@ def _spread(layout: Layout) -> Markup:
     finding = "The last generation has no values."
     if last:
         low, high = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
-        finding = (
-            f"At the end the members agree most on {low}, where their spread is {100 * last[low]:.0f}% of the range"
-        )
+        finding = f"At the end the members agree most on {low}, with a std of {100 * last[low]:.0f}% of its range"
         finding += f", and least on {high}, {100 * last[high]:.0f}%." if high != low else "."
     reading = (
         "Each line is the standard deviation of one hyperparameter over the members, counted in its own scale as a "
         "share of its range. Values spread evenly over the range give 0.29, the dotted line; 0: all are equal."
     )
-    return figure(layout, "Spread of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
+    return figure(layout, "Standard deviation of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
 
 
 def _std(values: np.ndarray, bounds: Range) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The curves of a report: fitness, the champion’s lineage, hyperparameters, decisions, speed."""
+"""Curves of a report: fitness, the champion’s lineage, hyperparameters, decisions, speed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shoal.report.rendering import Markup, joined, parts
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
-TOLD = 6  # changes that a sentence tells one by one
+LISTED = 6  # changes that a sentence lists one by one
 
 
 def fitness(layout: Layout) -> Markup:
@@ -37,10 +37,10 @@ def fitness(layout: Layout) -> Markup:
     finding = f"The best member {went(best)}, the middle of the population {went(median).removeprefix('went ')}."
     if np.isfinite(best).sum() == 1:
         finding = (
-            f"Tested once: the best member reached {text(np.nanmax(best))}, the middle one {text(np.nanmax(median))}."
+            f"Evaluated once: the best member has {text(np.nanmax(best))}, the middle one {text(np.nanmax(median))}."
         )
     reading = (
-        "Each thin line is one member, tested after every generation; higher is better. The shaded band reaches from "
+        "Each thin line is one member, evaluated after every generation; higher is better. The shaded band reaches from "
         "the worst member to the best."
     )
     if marks:
@@ -134,19 +134,19 @@ def hyperparameter(layout: Layout, name: str) -> Markup:
     return figure(layout, name, finding, reading, lines, *views, members=name, stairs=True, height=190)
 
 
-def told(run: Run) -> dict[str, str]:
-    """Of what was recorded, what the method has words for: by the name of the metric."""
-    return {name: said for name, said in run.method.metric_descriptions.items() if name in run.metric_names}
+def described(run: Run) -> dict[str, str]:
+    """Descriptions of the recorded metrics of the method, by their names."""
+    return {name: text for name, text in run.method.metric_descriptions.items() if name in run.metric_names}
 
 
 def decisions(layout: Layout) -> Markup:
-    """How each decision that a method recorded went, over the generations."""
+    """Each decision that a method recorded, over the generations."""
     drawn = []
-    for name, said in told(layout.run).items():
-        heading, values = said[0].upper() + said[1:], layout.run.common(name)
+    for name, description in described(layout.run).items():
+        heading, values = description[0].upper() + description[1:], layout.run.common(name)
         finding = _each_change(values, layout.table.counted)
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
-        lines = {said: ("champion", values)}
+        lines = {description: ("champion", values)}
         course = lines_figure(layout, heading, finding, reading, lines, axis, stairs=True, height=220)
         drawn.append(course or parts.figure(heading, finding, reading))
     return parts.pair(*drawn)
@@ -161,7 +161,7 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
         return "It has no value yet."
     if not len(changed):
         return f"It was {text(float(values[0]))} throughout."
-    if len(changed) <= TOLD:
+    if len(changed) <= LISTED:
         steps = ", ".join(f"{text(float(values[at]))} after generation {generations[at]:,}" for at in changed)
         return f"It was {text(float(values[0]))} at first, then {steps}."
     low, middle, high = (text(float(x)) for x in np.quantile(values, (0, 0.5, 1)))
@@ -169,7 +169,7 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
 
 
 def throughput(layout: Layout) -> Markup:
-    """How fast the run was and where its time went."""
+    """Speed over time, and the phases in which the time went."""
     return parts.pair(_speed(layout) + _phases(layout) or nothing("No timing", "This run recorded no times."))
 
 
@@ -178,7 +178,7 @@ def _speed(layout: Layout) -> Markup:
     if not np.isfinite(speed).any():
         return Markup()
     axis = Axis.over(np.r_[0, speed], "steps per second", 0.04, short=True)
-    finding = f"Usually {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
+    finding = f"The median is {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
     reading = "One value per generation. The first may be lower: programs are compiled when they are first used."
     return lines_figure(layout, "Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
 
@@ -190,11 +190,11 @@ def _phases(layout: Layout) -> Markup:
         return Markup()
     shares = 100 * filled.sum(axis=1) / filled.sum()
     finding = f"{shares.max():.0f}% of the time went into “{PHASES[shares.argmax()]}”."
-    phases = "training, testing every member, what happens between generations"
+    phases = "training, evaluating every member, what happens between generations"
     if layout.run.method.sampled:
-        phases = "what members learn before they are measured, episodes of members and mean, the step of the mean"
+        phases = "what members learn before they are evaluated, episodes of members and mean, the step of the mean"
     elif layout.run.method.copies:
-        phases = "training, testing every member, deciding who copies whom and moving the weights"
+        phases = "training, evaluating every member, deciding who copies whom and moving the weights"
     reading = f"Layers on top of one another give the seconds of each generation: compiling, {phases}, writing files."
     stack = np.cumsum([np.zeros(filled.shape[1]), *filled], axis=0)
     axis = Axis.over(np.r_[0, stack[-1]], "seconds", 0.04)

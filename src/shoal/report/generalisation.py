@@ -1,4 +1,4 @@
-"""The figures of runs with levels: what was learned on some of them, and what it is worth on others."""
+"""Figures of runs with levels: returns on levels that were trained on, and on others."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def generalisation(layout: Layout) -> Markup:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
     lines = _lines(layout, "train", "c0", ": train") | _lines(layout, "validation", "c1", ": validation")
     on = on_levels(layout.run)
-    finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been tested yet."
+    finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
     reading = (
-        "Both are measured after each generation, in as many episodes. Nobody trains on validation levels, and new "
+        "Both are evaluated after each generation, in as many episodes. Nobody trains on validation levels, and new "
         "ones are drawn each time; so what is learned by heart shows in the upper lines alone."
     )
     axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
@@ -31,7 +31,7 @@ def generalisation(layout: Layout) -> Markup:
     reading = "What members return on the levels that they train on, less what they return on others: 0 is no gap."
     axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
     gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", reading, lines, axis, height=220)
-    return (drawn or nothing("No levels yet", "Nothing was measured on levels.")) + gap
+    return (drawn or nothing("No levels yet", "Nothing was evaluated on levels.")) + gap
 
 
 def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:
@@ -46,12 +46,12 @@ def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Li
 
 
 def on_levels(run: Run) -> list[str]:
-    """What the champion returned in its last test, on levels of each purpose; empty where there are none."""
-    told = []
+    """Returns of the champion in its final evaluation, on levels of each purpose; empty where there are none."""
+    returns = []
     for name, words in PURPOSES.items():
         mean, error = (
             number(inner(run.result, "champion", "levels", name).get(of)) for of in ("mean", "standard_error")
         )
         if mean == mean:
-            told.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
-    return told
+            returns.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
+    return returns

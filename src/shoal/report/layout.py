@@ -1,4 +1,4 @@
-"""Where the figures of a page lie: the axis of time, and which generations and members are drawn."""
+"""Layout of the figures of a page: the axis of time, and the generations and members that are drawn."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class Layout:
 
     @property
     def crowded(self) -> bool:
-        """Too many copies to mark each?"""
+        """True where there are too many copies to mark each."""
         return bool(self.table.copied.sum() > MARKS)
 
     @property
     def whose(self) -> str:
-        """Whose environment steps the lineage counts."""
+        """The members whose environment steps the lineage counts."""
         return "all members" if self.run.method.sampled else "each member"
 
     @cached_property
@@ -71,7 +71,7 @@ class Layout:
 
     @cached_property
     def axes(self) -> dict[str, tuple[str, Sequence[tuple[float, str]]]]:
-        """What the axis of time can be read as: by its name the label and the ticks. The drawing stays as it is."""
+        """Units of the axis of time: by their name its label and its ticks. The drawing stays as it is."""
         first, last = self.table.counted[[0, -1]].tolist()
         marks = np.arange(first, last + 1)[:: -(-len(self.table.counted) // 7)]  # at most seven generations
         places = np.interp(marks, self.table.counted, self.ends).tolist()
@@ -79,8 +79,8 @@ class Layout:
         found["generations"] = "generation", [*zip(places, map(text, marks.tolist()), strict=True)]
         seconds = np.nansum([self.run.timing(name) for name in PHASES], axis=0).cumsum()
         if seconds[0] > 0:
-            told = map(duration, np.interp(marks, self.table.counted, seconds).tolist())
-            found["time"] = "time at work", [*zip(places, told, strict=True)]
+            words = map(duration, np.interp(marks, self.table.counted, seconds).tolist())
+            found["time"] = "time at work", [*zip(places, words, strict=True)]
         return found
 
     def edges(self, rows: np.ndarray) -> np.ndarray:
@@ -108,7 +108,7 @@ class Layout:
 
     @cached_property
     def data(self) -> dict[str, Any]:
-        """What the page's script knows of all plots: the same generations and members for each of them."""
+        """Data of the page's script for all plots: the same generations and members for each of them."""
         table, at = self.table, np.ix_(self.rows, self.shown)
         tables = {"fitness": table.fitness} | {name: table.hyper[name] for name in self.run.space}
         whole = len(self.shown) == len(table.uids)

@@ -1,4 +1,4 @@
-"""How each member learned: what its agent recorded of its updates, and of its training episodes."""
+"""Figures of what agents recorded of their updates, and of their training episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WORDS = {  # what metrics of Shoal's own agents are called in plain words, and h
     "policy/entropy": ("Entropy", "How undecided the policy is. Where it falls early, little is tried any more."),
     "policy/kl": (
         "Step of the policy",
-        "KL from the old policy to the new one. Around 0.01 is usual; much more unlearns.",
+        "KL from the old policy to the new one. Typically about 0.01; with much more the policy unlearns.",
     ),
     "episode/length": ("Length of training episodes", "In environment steps."),
     "policy/clipped": ("Clipped steps", "The share in which the policy wanted to move beyond the clip range."),
@@ -33,8 +33,8 @@ WORDS = {  # what metrics of Shoal's own agents are called in plain words, and h
 SHOWN = 3  # figures that stand there at once, a row of them
 
 
-def told(run: Run) -> list[str]:
-    """The metrics that a figure is drawn of."""
+def recorded(run: Run) -> list[str]:
+    """Metrics of which a figure is drawn."""
     return [name for name in WORDS if name in run.metric_names]
 
 
@@ -42,7 +42,7 @@ def learning(layout: Layout) -> Markup:
     """A figure of each metric: the members, and the champion's lineage."""
     whose = "the champion’s lineage" if layout.run.method.copies else "the champion"
     keys = parts.legend([("champion", whose), ("m", "each member")])
-    drawn = [(WORDS[name][0], figure) for name in told(layout.run) if (figure := _metric(layout, name, whose))]
+    drawn = [(WORDS[name][0], figure) for name in recorded(layout.run) if (figure := _metric(layout, name, whose))]
     first, others = drawn[:SHOWN], drawn[SHOWN:]
     also = f"Also: {', '.join(heading for heading, _ in others).lower()}"
     more = parts.folded(parts.pair(*(figure for _, figure in others)), also) if others else Markup()

@@ -1,4 +1,4 @@
-"""The lineage of a run as tables: who learned what, and who copied whom.
+"""The lineage of a run as tables: members by generations, and whose weights they copied.
 
 Axes: G generations (rows), N members (columns).
 """
@@ -72,7 +72,7 @@ class Lineage:
 
     @property
     def foreign(self) -> np.ndarray:
-        """bool [G, N]: and that other one has no record here."""
+        """bool [G, N]: the same, where that other one has no record here."""
         return self.copied & ~np.isin(self.parents, self.uids)
 
     def trace(self, uid: int, generation: int) -> tuple[np.ndarray, np.ndarray]:
@@ -138,8 +138,8 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
         np.unique(np.array([e[name] for e in entries], np.int64), return_inverse=True) for name in ("generation", "uid")
     )
     shape = (len(generations), len(uids))
-    if math.prod(shape) > LARGEST:  # a few lines may tell of a generation and a member each that no other line tells of
-        raise BadInput(f"lineage.jsonl tells of {shape[0]:,} generations of {shape[1]:,} members, too many for a table")
+    if math.prod(shape) > LARGEST:  # each of a few lines may have a generation and a member of its own
+        raise BadInput(f"lineage.jsonl has {shape[0]:,} generations of {shape[1]:,} members, too many for a table")
 
     def empty() -> np.ndarray:
         return np.full(shape, np.nan)

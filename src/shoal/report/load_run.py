@@ -26,7 +26,7 @@ Table = Any  # a pandas DataFrame, or a dict of NumPy columns
 
 
 def load_run(run_dir: str | Path, trust_code: bool = False) -> LoadedRun:
-    """What a run has written so far. Raises BadInput where there is no run.
+    """Return what a run has written so far. Raises BadInput where there is no run.
 
     trust_code: import what the run names for its champion, where it is not Shoal's.
     """
@@ -73,7 +73,7 @@ class LoadedRun:
         """One row for each generation.
 
         Columns: generation, steps, evaluation_steps, copies, and fitness/best, fitness/median, champion/fitness,
-        timing/train, ... as metrics.jsonl groups them. What it tells of single members is in `lineage`.
+        timing/train, ... as metrics.jsonl groups them. Metrics of single members are in `lineage`.
         """
         rows = [_flat(entry) for entry in self._run.metrics]
         kinds = dict.fromkeys(("generation", "steps", "evaluation_steps"), count)
@@ -84,14 +84,14 @@ class LoadedRun:
 
     @property
     def experiment(self) -> Experiment:
-        """What was run. Raises BadInput where the file was changed to something that is none."""
+        """The experiment that was run. Raises BadInput where the file was changed to something that is none."""
         from shoal.experiment.files import of_run
 
         return of_run(self.run_dir)
 
     @property
     def result(self) -> dict[str, Any]:
-        """What result.json says; empty as long as the run goes on."""
+        """Contents of result.json; empty as long as the run goes on."""
         return self._run.result
 
     @property
@@ -144,7 +144,7 @@ class Picture(Figure):
 
 
 def _flat(entry: dict[str, Any]) -> dict[str, Any]:
-    """{"fitness": {"best": 1}} as {"fitness/best": 1}, without what is told of single members."""
+    """{"fitness": {"best": 1}} as {"fitness/best": 1}, without the metrics of single members."""
     flat: dict[str, Any] = {}
     for name, value in entry.items():
         if isinstance(value, dict):

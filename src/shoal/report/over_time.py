@@ -76,15 +76,15 @@ def figure(
 
     lines: whose values are under the cursor; None: no values are
     views: what is drawn on which axis; of two the second one is shown to those who ask for it
-    live: what else the page's script is told
+    live: more values for the page's script
     """
     x, by = (layout.count, {"by": "generation"}) if by_generation else (layout.time, {})
-    told = None
+    chart = None
     if lines is not None:
-        told = {"names": list(lines), "lines": [values[layout.rows] for values in lines.values()]} | by | live
+        chart = {"names": list(lines), "lines": [values[layout.rows] for values in lines.values()]} | by | live
     summary = f"{finding} {reading}"
     plots = [
-        charts.plot(layers, x, axis, heading, summary, told, height, at > 0, layout.style)
+        charts.plot(layers, x, axis, heading, summary, chart, height, at > 0, layout.style)
         for at, (axis, layers) in enumerate(views)
     ]
     above = parts.legend(keys) if keys else parts.toggle() if len(views) > 1 else ""
@@ -92,7 +92,7 @@ def figure(
 
 
 def nothing(heading: str, finding: str) -> Markup:
-    """In the place of a figure."""
+    """A heading and a sentence in the place of a figure."""
     return parts.figure(heading, finding, "So there is nothing to draw.")
 
 

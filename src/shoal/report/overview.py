@@ -21,7 +21,7 @@ NOTICES = {
 
 
 def title(run: Run) -> str:
-    """What learned where."""
+    """The title: the environment and the learner."""
     return f"{_env(run)} · {_learner(run)}: how the population learned"
 
 
@@ -37,12 +37,12 @@ def overview(run: Run) -> Markup:
     tests = count(result.get("evaluation_steps", latest.get("evaluation_steps")))
     compiling = number(result.get("compile_seconds"))
     budget = count(run.experiment.get("budget"))
-    plans = f"until {short(budget)} steps, with tests" if budget > 0 else f"of {text(planned)} planned"
+    plans = f"until {short(budget)} steps, with evaluations" if budget > 0 else f"of {text(planned)} planned"
     members = f"member{'s' * (run.population != 1)}{', drawn anew each time' * sampled}"
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
     took += [f"{duration(compiling)} of it compiling"] if compiling > 0 else []
-    tested = f"and {short(tests)} for tests{' of the mean' * sampled}" if tests > 0 else "all members together"
+    tested = f"and {short(tests)} for evaluation{' of the mean' * sampled}" if tests > 0 else "all members together"
     facts = (
         ("Population", text(run.population), members),
         (
@@ -60,7 +60,7 @@ def overview(run: Run) -> Markup:
 
 
 def _came_about(run: Run) -> str:
-    """What the generations amount to."""
+    """A note on the number of generations."""
     if run.method.sampled and run.population > 0:
         return f"{run.population * len(run.lineage.generations):,.0f} members drawn in all"
     return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.method.copies else "all that were planned"
@@ -77,34 +77,38 @@ def _abstract(run: Run) -> str:
     ends = bool(not run.workers and present[-1] < present[0])  # then those that are left make the steps of all
     steps = f"{short(interval * population if ends else interval)} environment steps{' of all members' * ends}"
     each = f" of {steps}" if interval > 0 else ""
-    told = (
+    abstract = (
         f"{many(population, 'agent')} learned {'alone' if population == 1 else 'side by side'}, in generations{each}. "
     )
-    told += "After each generation every member was tested; the score is its fitness. "
+    abstract += "After each generation every member was evaluated; the score is its fitness. "
     if not run.method.copies:
-        return told + run.method.explanation
+        return abstract + run.method.explanation
     if not copies:
-        return told + "No member has copied another: each kept its own weights and hyperparameters."
-    told += f"{run.method.explanation} Members copied others {many(copies, 'time')}."
-    if "capacity" in inner(run.experiment, "config"):  # the agent learns from memory
-        copied = inner(run.experiment, "method").get("memory") == "copy"
-        told += f" With the weights went {'the replay buffer' if copied else 'no replay buffer: each kept its own'}."
-    return told
+        return abstract + "No member has copied another: each kept its own weights and hyperparameters."
+    abstract += f"{run.method.explanation} Members copied others {many(copies, 'time')}."
+    if "capacity" in inner(run.experiment, "config"):  # the agent learns from a replay buffer
+        copied = inner(run.experiment, "method").get("replay") == "copy"
+        abstract += (
+            f" With the weights went {'the replay buffer' if copied else 'no replay buffer: each kept its own'}."
+        )
+    return abstract
 
 
 def _of_sampled(run: Run) -> str:
-    """What happened where members were drawn around a mean."""
+    """The abstract where members are drawn around a mean."""
     generations = len(run.lineage.generations)
     members = many(int(run.population), "member") if run.population > 0 else "members"
-    told = f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
+    abstract = (
+        f"One policy learned: the mean. In each of {many(generations, 'generation')} {members} were drawn around it"
+    )
     if run.population > 0 and generations > 1:
-        told += f", {run.population * generations:,.0f} in all"
-    told += f", and played whole episodes. {run.method.explanation} "
-    return told + "No member lives on: what is kept and tested is the mean alone."
+        abstract += f", {run.population * generations:,.0f} in all"
+    abstract += f", and played whole episodes. {run.method.explanation} "
+    return abstract + "No member lives on: only the mean is kept and evaluated."
 
 
 def _champion(run: Run) -> dict[str, Any]:
-    """The champion's two numbers and why they differ, as text; empty where there is none."""
+    """Texts of the champion's two numbers and why they differ; empty where there is none."""
     if run.champion is None:
         return {}
     uid, generation = run.champion
@@ -115,26 +119,26 @@ def _champion(run: Run) -> dict[str, Any]:
     who = f"{'the mean' if run.method.sampled else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
     card = {"who": f"Champion: {who} after generation {generation + 1}", "selected": text(selected), "untested": ""}
     if np.isnan(mean):
-        broken = "none of its fresh episodes has a return, for its environment broke them"
+        broken = "none of its held-out episodes has a return, for its environment broke them"
         return card | {
-            "untested": broken if episodes == 0 else "the champion has not been tested on fresh episodes yet"
+            "untested": broken if episodes == 0 else "the champion has not been evaluated on held-out episodes yet"
         }
-    if told := on_levels(run):
+    if levels := on_levels(run):
         why = (
             "Nothing was selected on these episodes, which are on test levels, so they are the honest number. The "
-            f"champion returned {', '.join(told)}."
+            f"champion returned {', '.join(levels)}."
         )
     elif worker and len(run.workers) > 1:
         why = (
             f"The best of many noisy scores is partly luck; of the champions of {len(run.workers)} workers this one did "
-            "best on the fresh episodes, so that they flatter a little too."
+            "best on the held-out episodes, so that their mean is a little optimistic too."
         )
     else:
         why = (
-            "The best of many noisy scores is partly luck; nothing was selected on the fresh episodes, so they are the "
+            "The best of many noisy scores is partly luck; nothing was selected on the held-out episodes, so they are the "
             "honest number."
         )
-    over = f"{episodes:,.0f} fresh" if episodes > 0 else "fresh"
+    over = f"{episodes:,.0f} held-out" if episodes > 0 else "held-out"
     return card | {"mean": text(mean), "error": text(error) if error == error else "", "over": over, "why": why}
 
 

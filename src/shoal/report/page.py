@@ -1,4 +1,4 @@
-"""`shoal report`: one HTML page, whole in itself, that tells how a population learned."""
+"""`shoal report`: one HTML page, whole in itself, of how a population learned."""
 
 from __future__ import annotations
 
@@ -68,28 +68,28 @@ def document(title: str, header: Markup, sections: Iterable[Section], footer: st
 
 
 def _sections(layout: Layout) -> Iterator[Section]:
-    """What the page shows: members are drawn around a mean, copy one another, or keep their own weights."""
-    run, about, measured = layout.run, layout.run.method, layout.run.metric_names
-    copies, keep = about.copies and not about.sampled, not (about.copies or about.sampled)
+    """Yield the sections: members are drawn around a mean, copy one another, or keep their own weights."""
+    run, method, measured = layout.run, layout.run.method, layout.run.metric_names
+    copies, keep = method.copies and not method.sampled, not (method.copies or method.sampled)
     differ = any(name.startswith("diversity/") for name in measured)
     # fmt: off
     sections: list[tuple[object, str, str, str, Callable[[Layout], Markup]]] = [  # the first says whether it is shown
-        (not about.sampled, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
+        (not method.sampled, "fitness", "Fitness", "Did the population learn, and how far apart are its members?",
          figures.fitness),
-        (about.sampled, "fitness", "Returns", "Did the mean learn, and how do the members that are drawn around it compare?",
+        (method.sampled, "fitness", "Returns", "Did the mean learn, and how do the members drawn around it compare?",
          search.returns),
         ("levels/train" in measured, "generalisation", "Generalisation",
          "Was it the task that was learned, or the levels to train on?", generalisation.generalisation),
-        (figures.told(run), "decisions", "Decisions",
+        (figures.described(run), "decisions", "Decisions",
          "What the method did between generations beside copying, and what it went by.", figures.decisions),
         (copies, "lineage", "Champion’s lineage", "A member that copies another jumps to a different history. This is the "
          "one true history of the best weights.", figures.lineage),
-        (not about.sampled and learning.told(run), "learning", "Learning",
-         "What the agents recorded of their updates: where these go wrong, fitness does not tell why.", learning.learning),
+        (not method.sampled and learning.recorded(run), "learning", "Learning", "What the agents recorded of their updates. "
+         "Where these go wrong, fitness does not show why.", learning.learning),
         (keep and differ, "behaviour", "Behaviour",
          "Do the members solve the task in different ways, and was that asked of them?", diversity.behaviour),
-        (about.sampled, "steps", "Steps", "What moved the mean, and how far.", search.steps),
-        (about.sampled, "hyperparameters", "Hyperparameters",
+        (method.sampled, "steps", "Steps", "What moved the mean, and how far.", search.steps),
+        (method.sampled, "hyperparameters", "Hyperparameters",
          "The settings of learning, the same for all members of a generation.", _hyperparameters),
         (copies, "hyperparameters", "Hyperparameters", "The settings of learning that the run tuned while it learned: each "
          "member tries its own values, and one that copies another takes over its values, slightly changed.",
@@ -107,7 +107,7 @@ def _sections(layout: Layout) -> Iterator[Section]:
         (copies, "diversity", "Diversity", "A population that has become all alike has nothing left to choose from.",
          family_tree.diversity),
         (True, "throughput", "Speed", "How fast the run was, and where its time went.", figures.throughput),
-        (not about.sampled, "members", "Members", "The last generation, the fittest first.", tables.members),
+        (not method.sampled, "members", "Members", "The last generation, the fittest first.", tables.members),
         (run.workers, "workers", "Workers", "Who did what of those that share the directory.",
          lambda _: tables.workers(run)),
     ]
@@ -127,7 +127,7 @@ def _sections(layout: Layout) -> Iterator[Section]:
 
 
 def _effects(layout: Layout) -> Markup:
-    """What the values did, and whether they had room to."""
+    """Effects of the values of hyperparameters, and the share of them at bounds."""
     return effects.effects(layout) + tables.bounds(layout.run)
 
 
@@ -136,8 +136,8 @@ def _hyperparameters(layout: Layout) -> Markup:
     run, copies, crowded = layout.run, layout.run.method.copies, layout.crowded
     known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
     known = {name: values for name, values in known.items() if len(values)}
-    told = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
-    note = parts.reading(f"Not tuned: {told}.") if told else Markup()
+    fixed = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
+    note = parts.reading(f"Not tuned: {fixed}.") if fixed else Markup()
     if run.method.sampled and (moved := search.hyperparameters(layout)):
         return parts.pair(moved) + note
     if not run.space:

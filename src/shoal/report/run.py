@@ -21,7 +21,7 @@ from shoal.report.lineage import Lineage, inner, number, tabulate
 
 @dataclass(frozen=True)
 class MethodTraits:
-    """What a run says of its method (method.json), the traits as `Method` explains them. What is not said is as here."""
+    """The method of a run, from method.json, with the traits as `Method` explains them. These are defaults."""
 
     name: str = ""  # pbt, seeds, es, ..., or module:name
     title: str = ""  # the method in plain words
@@ -33,11 +33,11 @@ class MethodTraits:
     metric_descriptions: Mapping[str, str] = field(default_factory=dict)  # by the name of a metric its words
 
     @classmethod
-    def read(cls, told: dict[str, Any]) -> MethodTraits:
-        """What is said in the right kind of words."""
-        told = told | inner(told, "traits")
-        known = {f.name: told[f.name] for f in fields(cls) if type(told.get(f.name)) is type(f.default)}
-        texts = inner(told, "metric_descriptions").items()
+    def read(cls, entry: dict[str, Any]) -> MethodTraits:
+        """Return those of an entry that have the right types."""
+        entry = entry | inner(entry, "traits")
+        known = {f.name: entry[f.name] for f in fields(cls) if type(entry.get(f.name)) is type(f.default)}
+        texts = inner(entry, "metric_descriptions").items()
         descriptions = {name: text for name, text in texts if isinstance(text, str) and text}
         return cls(**known, metric_descriptions=descriptions)
 
@@ -132,7 +132,7 @@ class Run:
 
     @property
     def tested(self) -> dict[str, Any]:
-        """What is known of the champion of the result on fresh episodes; empty where there is none."""
+        """Final evaluation of the champion, on held-out episodes; empty where there is none."""
         return inner(self.result, "champion", "evaluation")
 
     def worker_of(self, uid: int) -> str | None:

@@ -17,7 +17,7 @@ from shoal.report.run import read_run
 def schedule(path: Path) -> list[dict[str, Any]]:
     """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
 
-    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was measured),
+    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
     run = read_run(path)
@@ -37,8 +37,8 @@ def schedule(path: Path) -> list[dict[str, Any]]:
 
 def print_schedule(path: Path, format: str, out: TextIO) -> None:
     """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
-    told = ("generation", "uid", "steps", "fitness", "copied")
-    rows = [{name: x if name in told else _shortest(x) for name, x in row.items()} for row in schedule(path)]
+    exact = ("generation", "uid", "steps", "fitness", "copied")
+    rows = [{name: x if name in exact else _shortest(x) for name, x in row.items()} for row in schedule(path)]
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":
@@ -55,7 +55,7 @@ def _plain(value: float) -> float | None:
 
 
 def _shortest(value: float | None) -> float | None:
-    """A number of float32 in the fewest digits that tell it from its neighbours: 0.3, not 0.30000001192092896."""
+    """A number of float32 in the fewest digits that identify it: 0.3, not 0.30000001192092896."""
     if value is None or np.float32(value) != value:
         return value
     return float(str(np.float32(value)))

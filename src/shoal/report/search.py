@@ -20,7 +20,7 @@ LENGTHS = {
 
 
 def returns(layout: Layout) -> Markup:
-    """What the members and the mean earned, and where it stands among them."""
+    """Returns of the members and of the mean, and the rank of the mean among them."""
     return _returns(layout) + _rank(layout)
 
 
@@ -31,8 +31,8 @@ def _returns(layout: Layout) -> Markup:
     if not np.isfinite(everything).any():
         return nothing("No returns yet", "Neither the mean nor any member has a return.")
     axis, outside = fitness_axis(everything, np.r_[members, mean])
-    x, deviation = layout.ends, np.sqrt(np.maximum(variance, 0))
-    below, above = np.maximum(members - deviation, low), np.minimum(members + deviation, high)
+    x, std = layout.ends, np.sqrt(np.maximum(variance, 0))
+    below, above = np.maximum(members - std, low), np.minimum(members + std, high)
     layers = [
         Stroke(charts.band(x, axis.place(low), axis.place(high)), "band"),
         Stroke(charts.band(x, axis.place(below), axis.place(above)), "inner"),
@@ -42,13 +42,13 @@ def _returns(layout: Layout) -> Markup:
     if layout.run.champion is not None:
         row = np.flatnonzero(layout.table.generations == layout.run.champion[1])
         layers += rings(x[row], axis.place(mean[row]), "lead")
-    finding = f"The mean’s own return {went(mean)}; what its members earned on average {went(members)}."
+    finding = f"The mean’s own return {went(mean)}; the average return of its members {went(members)}."
     reading = (
-        "The bold line is the return of the mean, the policy that this run is about; the ring is the champion. The "
+        "The bold line is the return of the mean, the policy that this run learned; the ring is the champion. The "
         "pale band reaches from the worst to the best of the members that were drawn around it, the darker one a "
         "standard deviation to both sides of their average, but no further than that. All play the same episodes."
     )
-    lines = {"the mean": mean, "members: best": high, "average": members, "deviation": deviation, "worst": low}
+    lines = {"the mean": mean, "members: best": high, "average": members, "standard deviation": std, "worst": low}
     keys = [("champion", "the mean"), ("median", "average of the members"), ("inner", "one standard deviation")]
     keys += [("band", "worst to best"), ("ring lead", "the champion")]
     return figure(
@@ -58,7 +58,7 @@ def _returns(layout: Layout) -> Markup:
 
 
 def _rank(layout: Layout) -> Markup:
-    """Where the mean stands among the members."""
+    """Rank of the mean among the members."""
     ranks = layout.run.common("mean/rank")
     known = ranks[np.isfinite(ranks)]
     if not len(known):
@@ -70,7 +70,7 @@ def _rank(layout: Layout) -> Markup:
     )
     reading = (
         f"Rank 1: no member is better than the mean; {last:,}: all of them are. A mean that ranks first time and again "
-        "learns nothing: what is drawn around it then says nothing about the way up, because members deviate too much "
+        "learns nothing: what is drawn around it then says nothing about the way up, because members vary too much "
         "or too little, or because nothing is left to gain."
     )
     ticks = [(1 - place, word) for place, word in Axis(1, last, whole=True).ticks() if 0.07 < place <= 1]
@@ -79,7 +79,7 @@ def _rank(layout: Layout) -> Markup:
 
 
 def steps(layout: Layout) -> Markup:
-    """How the mean, and what is drawn around it, moved: as much of that as was recorded."""
+    """Steps of the mean and of the distribution around it, as far as they were recorded."""
     drawn = _elites(layout) + _std(layout)
     for heading, (name, what) in LENGTHS.items():
         values = layout.run.common(name)
@@ -90,7 +90,7 @@ def steps(layout: Layout) -> Markup:
 
 
 def hyperparameters(layout: Layout) -> Markup:
-    """Those that changed in the course of the run, equal for all members."""
+    """Figures of the hyperparameters that changed during the run, equal for all members."""
     drawn = Markup()
     for name, values in layout.table.hyper.items():
         value = values[:, 0]
@@ -115,20 +115,20 @@ def _elites(layout: Layout) -> Markup:
     reading = (
         "The best members, the elites, make the next mean, the better ones more of it. Sampled is the share of those "
         "that had learned from the critic before. 0: sampling alone moves the mean; 100%: the critic does. It "
-        "begins where the memory was full enough to learn from."
+        "begins where the replay buffer was full enough to learn from."
     )
     heading = "Elites that gradient steps produced"
     return _course(layout, heading, finding, reading, {heading: values}, Axis(0, 1, named=PERCENT))
 
 
 def _std(layout: Layout) -> Markup:
-    deviation, noise = layout.run.common("distribution/std"), np.sqrt(layout.run.common("distribution/noise"))
+    std, noise = layout.run.common("distribution/std"), np.sqrt(layout.run.common("distribution/noise"))
     reading = (
         "The standard deviation with which a parameter of the next members is drawn, as the root of the mean square "
         "over all parameters. The dotted line is what the noise that is added to the variance makes of it, whoever is best."
     )
-    lines = {"deviation": deviation, "of the added noise": noise}
-    return _course(layout, "Deviation of the distribution", f"It {went(deviation)}.", reading, lines)
+    lines = {"standard deviation": std, "of the added noise": noise}
+    return _course(layout, "Standard deviation of the distribution", f"It {went(std)}.", reading, lines)
 
 
 def _course(
@@ -165,7 +165,7 @@ def smoothed(values: np.ndarray, window: int) -> np.ndarray:
 
 
 def _window(layout: Layout) -> int:
-    """Over how many generations lines are smoothed; 1: they are not."""
+    """The number of generations over which lines are smoothed; 1: they are not."""
     count = len(layout.table.generations)
     return 2 * (count // 100) + 1 if count > SMOOTH else 1
 

@@ -16,11 +16,11 @@ from shoal.report.words import duration, short, text
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
 OFTEN = 0.25  # a share of members on a bound that calls for a wider range
 LISTED = 200  # members in the last table
-COLUMNS = 10  # processes that made a run, of which is told
+COLUMNS = 10  # processes that made a run, of which there is a column
 
 
 def bounds(run: Run) -> Markup:
-    """Which hyperparameters press against the ends of their ranges, and what to do about it."""
+    """Hyperparameters whose values press against the ends of their ranges, with advice."""
     rows, wanted = [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
     for name, bounds in run.space.items():
@@ -49,7 +49,7 @@ def bounds(run: Run) -> Markup:
 
 
 def workers(run: Run) -> Markup:
-    """What each worker of a directory did, and the champion that it found."""
+    """A row for each worker of a workspace, with its champion."""
     rows = []
     for worker in run.workers:
         table, result = worker.lineage, worker.result
@@ -66,14 +66,14 @@ def workers(run: Run) -> Markup:
                 str(result.get("status") or "no result yet"),
             ]
         )  # fmt: skip
-    heads = ["worker", "champion afresh", "as selected", "last best", "generations"]
+    heads = ["worker", "champion", "when selected", "last best", "generations"]
     heads += [*(["copies", "foreign"] if run.method.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
     reading = (
-        "First what each worker’s champion returned on fresh episodes and when it was selected, then the best fitness of "
-        f"the last generation.{' Foreign copies are those of members of other workers.' * run.method.copies} The time that "
-        "the page begins with is that of the worker that took longest; the seconds of a generation are those of the "
+        "First the return of each worker’s champion on held-out episodes and when it was selected, then the best fitness "
+        f"of the last generation.{' Foreign copies are those of members of other workers.' * run.method.copies} The time "
+        "that the page begins with is that of the worker that took longest; the seconds of a generation are those of the "
         "worker that took longest for it."
     )
     finding = found if run.champion else "No worker has a champion yet."
@@ -81,17 +81,17 @@ def workers(run: Run) -> Markup:
 
 
 def provenance(run: Run) -> Markup:
-    """By what the run was made: a column for each process that has trained it, one after another."""
-    heads, told = [""], []
+    """Provenance: a column for each process that has trained the run, one after another."""
+    heads, columns = [""], []
     for worker in run.workers or (run,):
         for line in worker.provenance[-COLUMNS:]:
             of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")) + 1)
             heads.append(f"{of}from generation {first}")
             if line.get("clean") is False:
                 line = line | {"commit": f"{line.get('commit')}, with changes"}
-            told.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
-    names = dict.fromkeys(name for line in told for name in line if name not in ("generation", "clean"))
-    rows = [[name, *(shortened(str(line.get(name, "–"))) for line in told)] for name in names]
+            columns.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
+    names = dict.fromkeys(name for line in columns for name in line if name not in ("generation", "clean"))
+    rows = [[name, *(shortened(str(line.get(name, "–"))) for line in columns)] for name in names]
     return parts.table(heads, rows, "By what the run was made")
 
 
@@ -119,16 +119,16 @@ def members(layout: Layout) -> Markup:
     rows, marks = [], {}
     for column in columns[:LISTED].tolist():
         measured = (table.fitness, table.returns_std, *(table.hyper[name] for name in tuned))
-        fitness, spread, *hyper = (float(values[-1, column]) for values in measured)
+        fitness, std, *hyper = (float(values[-1, column]) for values in measured)
         uid = int(table.uids[column])
-        rows.append([uid, fitness, spread, *(int(values[column]) for values in descent.values()), *hyper])
+        rows.append([uid, fitness, std, *(int(values[column]) for values in descent.values()), *hyper])
         first = champion is not None and champion[0] == uid
         marks[len(rows) - 1] = {"data-m": place.get(column), "class": "first" if first else None}
     heads = ["member", "fitness", "± over episodes", *descent, *tuned]
     rest = parts.reading(f"And {len(columns) - LISTED:,} more.") if len(columns) > LISTED else Markup()
     counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
     reading = (
-        f"“± over episodes” is the standard deviation of the returns in its test{counts if descent else ''}. Choose a "
+        f"“± over episodes” is the standard deviation of the returns in its evaluation{counts if descent else ''}. Choose a "
         "heading to sort; point at a row to find the member in every figure."
     )
     table = parts.table(heads, rows, "Members of the last generation", "sortable", marks)

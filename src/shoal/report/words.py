@@ -1,4 +1,4 @@
-"""Numbers in words, for people."""
+"""Numbers as text, for people."""
 
 from __future__ import annotations
 

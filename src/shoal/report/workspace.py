@@ -24,16 +24,16 @@ from shoal.report.lineage import count, inner, number, tabulate
 from shoal.report.run import Run, read_run
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
-GLANCE = 2.0  # seconds between two looks
+GLANCE = 2.0  # seconds between two updates
 
 
 def is_workspace(path: Path) -> bool:
-    """Whether workers share this directory."""
+    """Return whether workers share this directory."""
     return (path / "workers").is_dir() and (path / "slots").is_dir()
 
 
 def workers(path: Path) -> list[Run]:
-    """What every worker has written so far, by name."""
+    """The runs of all workers so far, by name."""
     return [
         read_run(folder) for folder in sorted((path / "workers").iterdir()) if (folder / "experiment.yaml").is_file()
     ]
@@ -65,7 +65,7 @@ def read_workspace(path: Path) -> Run:
 
 
 def watch_workspace(path: Path, console: Screen) -> None:
-    """Show how every worker fares until Ctrl-C. Raises BadInput where there are none."""
+    """Show the progress of every worker until Ctrl-C. Raises BadInput where there are none."""
     if not is_workspace(path):
         raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
     try:
@@ -100,7 +100,7 @@ def view(path: Path) -> Table:
 
 
 def _state(path: Path, run: Run) -> Text:
-    """What a worker is up to, as far as files tell."""
+    """The state of a worker, as far as its files show."""
     if run.result:
         return styled(("done", "green"))
     try:
@@ -129,18 +129,18 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _over(runs: list[Run]) -> Callable[[list[float]], float]:
-    """Of what workers tell of members and steps, that of all: the sum, or where each tells of the whole, the most."""
+    """How counts of workers combine: their sum, or their maximum where each counts the whole population."""
     return max if runs[0].method.shares_evaluation else sum
 
 
-def _counts(runs: list[Run], told: list[dict[str, Any]], steps: str) -> dict[str, float]:
-    """Environment steps of all, of training and of tests, from what each worker tells."""
+def _counts(runs: list[Run], entries: list[dict[str, Any]], steps: str) -> dict[str, float]:
+    """Environment steps of all, of training and of tests, from the counts of each worker."""
     kinds = {steps: _over(runs), "evaluation_steps": sum}
-    return {name: kind([count(of.get(name)) for of in told]) for name, kind in kinds.items()}
+    return {name: kind([count(of.get(name)) for of in entries]) for name, kind in kinds.items()}
 
 
 def _results(runs: list[Run]) -> dict[str, Any]:
-    """What the results of all workers amount to, but for the champion: what they agree on, sums, and the longest time."""
+    """The results of all workers but for the champion: what they agree on, sums, and the longest time."""
     results = [run.result for run in runs]
     alike = {name: value for name, value in results[0].items() if all(value == r.get(name, ...) for r in results[1:])}
     longest = max(results, key=lambda r: np.nan_to_num(number(r.get("seconds")), nan=-1.0))
@@ -149,13 +149,13 @@ def _results(runs: list[Run]) -> dict[str, Any]:
 
 
 def _best(runs: list[Run]) -> dict[str, Any] | None:
-    """The best of the workers' champions: on fresh episodes, when all are done; until then as they were selected."""
+    """The best of the workers' champions: on held-out episodes, when all are done; until then as they were selected."""
     done = all(run.result for run in runs)
 
     def merit(champion: dict[str, Any]) -> tuple[float, ...]:
         # with levels on those of validation, for the test chooses nothing
-        fresh = inner(champion, "levels", NEW) if inner(champion, "levels") else inner(champion, "evaluation")
-        figures = [number(fresh.get("mean"))] if done else []
+        held_out = inner(champion, "levels", NEW) if inner(champion, "levels") else inner(champion, "evaluation")
+        figures = [number(held_out.get("mean"))] if done else []
         return tuple(np.nan_to_num([*figures, number(champion.get("selection_fitness"))], nan=-np.inf).tolist())
 
     return max(filter(None, map(_champion, runs)), key=merit, default=None)

@@ -1,4 +1,4 @@
-"""Which arms are told apart, by the runs that are done; and how many seeds that takes."""
+"""Significant differences between arms, by the runs that are done; and how many seeds these take."""
 
 from __future__ import annotations
 
@@ -14,30 +14,36 @@ from shoal.study import statistics
 from shoal.study.results import Results
 from shoal.study.study_file import Study
 
-LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are told apart
-SMALL = 0.05  # a difference that is worth to be told, as a share of the scale of a task
+LEVEL = 0.05  # of the p-value, after Holm's correction, below which arms are significantly different
+SMALL = 0.05  # a difference that matters, as a share of the scale of a task
 
 
 class Pair(NamedTuple):
-    """Two arms compared. chance: that a run of the first scores higher than one of the second, between low and high."""
+    """Two arms compared.
+
+    improvement: probability of improvement, that a run of the first scores higher than one of the second; low, high: its
+    interval
+    """
 
     one: str
     other: str
-    chance: float
+    improvement: float
     low: float
     high: float
-    p: float  # corrected for the numbers of comparisons and of looks
+    p: float  # corrected for the numbers of comparisons and of interim analyses
     least: float  # that p could be with so many seeds
     seeds: int  # of the arm that has fewer
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """The comparison in a sentence."""
         if self.p < LEVEL:
-            better, worse = (self.one, self.other) if self.chance > 0.5 else (self.other, self.one)
-            chance = max(self.chance, 1 - self.chance)
-            return f"{better} is better than {worse}: a run of it scores higher in {chance:.0%} of pairs (p = {self.p:.2g})."
-        return f"{self.one} and {self.other} are not told apart by {many(self.seeds, 'seed')} (p = {self.p:.2g})."
+            better, worse = (self.one, self.other) if self.improvement > 0.5 else (self.other, self.one)
+            improvement = max(self.improvement, 1 - self.improvement)
+            found = f"{better} is significantly better than {worse}: probability of improvement {improvement:.0%}"
+        else:
+            found = f"{self.one} and {self.other} are not significantly different by {many(self.seeds, 'seed')}"
+        return f"{found} (p = {self.p:.2g})."
 
 
 class Comparison:
@@ -47,7 +53,7 @@ class Comparison:
     without: how many runs of each arm have no champion
     middles: of each arm with a champion on every task the interquartile mean and the ends of its interval; the highest first
     ranked: the arms in the order of their middles, then those without
-    pairs: those of arms that are asked about; looks: the numbers of seeds by which they have been compared
+    pairs: those of arms that are asked about; analyses: the numbers of seeds by which they have been compared
     """
 
     def __init__(self, results: Results):
@@ -59,14 +65,14 @@ class Comparison:
         middles = {arm: statistics.middle(self.scores[arm]) for arm in whole}
         self.middles = dict(sorted(middles.items(), key=lambda item: -item[1][0]))
         self.ranked = [*self.middles, *(arm for arm in self.scores if arm not in self.middles)]
-        self.looks = looked(results)
-        self.pairs = compared(results, self.looks)
+        self.analyses = analysed(results)
+        self.pairs = compared(results, self.analyses)
 
 
-def looked(results: Results) -> list[int]:
-    """After how many seeds arms have been compared so far: those of its looks of which no run is missing.
+def analysed(results: Results) -> list[int]:
+    """The numbers of seeds after which arms have been compared so far: the interim analyses of which no run is missing.
 
-    A study that names none has one look, at all that is done.
+    A study that names none has one analysis, of all that is done.
     """
     study = results.study
     if not study.interim_analyses:
@@ -78,19 +84,19 @@ def looked(results: Results) -> list[int]:
     return [n for n in study.interim_analyses if n <= min(missing, default=n)]
 
 
-def compared(results: Results, looks: list[int]) -> list[Pair]:
-    """The pairs of arms that are asked about, as far as they have two seeds at the first of these looks."""
-    tables = [_scores(results, n) for n in looks]
+def compared(results: Results, analyses: list[int]) -> list[Pair]:
+    """The pairs of arms that are asked about, as far as they have two seeds at the first of these analyses."""
+    tables = [_scores(results, n) for n in analyses]
     pairs = [pair for pair in asked(results.study) if tables and all(arm in tables[0] for arm in pair)]
-    shares = statistics.shares(results.study.interim_analyses or looks)[: len(looks)]
-    raw = [statistics.p_of_looks([(table[a], table[b]) for table in tables], shares) for a, b in pairs]
+    shares = statistics.shares(results.study.interim_analyses or analyses)[: len(analyses)]
+    raw = [statistics.p_of_analyses([(table[a], table[b]) for table in tables], shares) for a, b in pairs]
     found = []
     for (a, b), p in zip(pairs, statistics.holm(np.array(raw)).tolist(), strict=True):
         one, other, times = tables[-1][a], tables[-1][b], len(pairs) / shares[-1]
         ends = statistics.improvement_interval(one, other, 1 - (1 - statistics.CONFIDENCE) / times)
-        chance, low, high = map(float, (statistics.improvement(one, other), *ends))
+        better, low, high = map(float, (statistics.improvement(one, other), *ends))
         least = times * statistics.least_p(len(one), len(other), one.shape[1])
-        found.append(Pair(a, b, chance, low, high, p, least, min(len(one), len(other))))
+        found.append(Pair(a, b, better, low, high, p, least, min(len(one), len(other))))
     return found
 
 
@@ -100,23 +106,24 @@ def asked(study: Study) -> list[tuple[str, str]]:
 
 
 def stopped(results: Results) -> int | None:
-    """The look at which all pairs that are asked about were told apart, where the study ends; None where it goes on."""
-    looks = looked(results) if results.study.interim_analyses else []
-    for k, n in enumerate(looks):
-        found = compared(results, looks[: k + 1])
+    """The interim analysis at which all pairs that are asked about differ significantly, where the study ends; None where it
+    goes on."""
+    analyses = analysed(results) if results.study.interim_analyses else []
+    for k, n in enumerate(analyses):
+        found = compared(results, analyses[: k + 1])
         if len(found) == len(asked(results.study)) and all(pair.p < LEVEL for pair in found):
             return n
     return None
 
 
 def _scores(results: Results, seeds: int) -> dict[str, np.ndarray]:
-    """By arm, what the runs of the first seeds count; of arms that have at least two of them."""
+    """Scores of the runs of the first seeds, by arm; of arms that have at least two of them."""
     first = replace(results, outcomes={key: o for key, o in results.outcomes.items() if key.seed < seeds})
     return {arm: first.counted(arm) for arm in results.study.arms if len(first.seeds(arm)) > 1}
 
 
-def seeds_told(results: Results) -> str:
-    """How many seeds it takes to tell apart what differs by a small part of the scale, from the spread so far."""
+def seeds_summary(results: Results) -> str:
+    """A summary of how many seeds a significant difference takes, from the standard deviations so far."""
     study = results.study
     pairs, tasks, share = (
         len(asked(study)),
@@ -129,19 +136,19 @@ def seeds_told(results: Results) -> str:
     far = statistics.least_difference(study.seeds, tasks, level)
     can = f"{many(study.seeds, 'seed')} of each arm"
     if statistics.least_p(study.seeds, study.seeds, tasks) >= level:
-        can += " are too few to tell any apart"
+        can += " are too few for any significant difference"
     elif math.isinf(far):
-        can += " tell only arms apart whose runs hardly overlap"
+        can += " show significant differences only of arms whose runs hardly overlap"
     else:
-        can += f" tell apart, in four of five studies, what differs by {far:.2g} times the spread of an arm’s runs"
+        can += f" show a difference of {far:.2g} standard deviations of an arm’s runs, in four of five studies"
     if not tables:
-        return f"{can}; how many {SMALL:.0%} of the scale takes is not known before arms have two runs."
-    spread = np.sqrt(np.mean([table.var(0, ddof=1) for table in tables], 0))
+        return f"{can}; how many {SMALL:.0%} of the scale takes is unknown before arms have two runs."
+    std = np.sqrt(np.mean([table.var(0, ddof=1) for table in tables], 0))
     size, of = np.ones(tasks), "of the scale"
     if not any("scale" in task for task in study.tasks.values()):
         every = np.concatenate(tables)
         size, of = np.ptp(every, axis=0), "of the way from the worst run so far to the best"
     with np.errstate(divide="ignore", invalid="ignore"):
-        needed = statistics.seeds_needed(np.nan_to_num(SMALL * size / spread, nan=0.0, posinf=np.inf), level)
+        needed = statistics.seeds_needed(np.nan_to_num(SMALL * size / std, nan=0.0, posinf=np.inf), level)
     takes = "no number of seeds" if needed is None else f"about {many(needed, 'seed')}"
-    return f"{can}. For {SMALL:.0%} {of} it takes {takes}, as runs have spread so far."
+    return f"{can}. For {SMALL:.0%} {of} it takes {takes}, by the standard deviations so far."

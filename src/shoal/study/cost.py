@@ -1,4 +1,4 @@
-"""What the arms of a study cost: environment steps of training, and those that measured members."""
+"""Cost of the arms of a study: environment steps of training and of evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shoal.study.study_file import ALIKE
 
 
 class Cost(NamedTuple):
-    """Steps of a run of an arm on a task, in the mean over those that are done; without the champion's last test."""
+    """Mean steps of a run of an arm on a task, over those that are done, without the final evaluation of the champion."""
 
     task: str
     arm: str
@@ -24,7 +24,7 @@ class Cost(NamedTuple):
 
 
 def costs(results: Results) -> list[Cost]:
-    """Those of all arms on all tasks, in the order of the file; without those that have no run which tells it."""
+    """Those of all arms on all tasks, in the order of the file; without those of which no run records it."""
     found = []
     for task in results.study.all_tasks:
         for arm in results.study.arms:
@@ -35,7 +35,7 @@ def costs(results: Results) -> list[Cost]:
     return found
 
 
-def told(found: list[Cost]) -> list[str]:
+def summary(found: list[Cost]) -> list[str]:
     """A line for each task."""
     lines = []
     for task, mine in _by_task(found).items():

@@ -80,7 +80,7 @@ def _band(curves: np.ndarray) -> np.ndarray:
 
 
 def curves(results: Results, task: str) -> Markup:
-    """How fast each arm learned on a task."""
+    """Learning curves of each arm on a task."""
     outcomes = [o.curve for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
         return parts.empty("No run is done yet.")
@@ -95,17 +95,17 @@ def curves(results: Results, task: str) -> Markup:
     finals = {arm: found[0][np.isfinite(found[0])][-1] for arm, found in bands.items()}
     most = text(max(finals.values()))
     best = [arm for arm, final in finals.items() if text(final) == most]
-    ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are level"
+    ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are on par"
     reading = (
         "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
-        "scores flatters: the scores above are the honest numbers. Runs in which no member ever had a finite fitness have "
-        "no curve."
+        "scores is partly luck: the scores above are the honest numbers. Runs in which no member ever had a finite fitness "
+        "have no curve."
     )
     return parts.figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
 
 
 def profile(results: Results, scores: dict[str, np.ndarray]) -> Markup:
-    """How many runs of each arm score above each value."""
+    """Performance profiles: the share of runs of each arm that score above each value."""
     every = np.concatenate([np.empty(0), *(x.ravel() for x in scores.values())])
     if not np.isfinite(every).any():
         return parts.empty("No two runs of an arm have a champion.")
@@ -125,7 +125,7 @@ def levels(results: Results) -> Markup:
 
 def _champions(results: Results, task: str) -> Markup:
     rows: dict[str, list[IntervalRow]] = {}
-    told = []
+    listed = []
     for arm in results.study.arms:
         found = [o.on_levels for o in results.of(task, arm) if o.on_levels]
         if not found:
@@ -136,20 +136,21 @@ def _champions(results: Results, task: str) -> Markup:
         middles = {name: statistics.middle(x[:, None]) for name, x in values.items()}
         looks = looks_of(results, arm)
         rows[arm] = [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in PURPOSES]
-        told.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
+        listed.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
     if not rows:
         return Markup()
     tested = {arm: mine[-1].middle for arm, mine in rows.items()}
     best = max(tested, key=lambda arm: tested[arm])
     reading = (
-        "Each champion plays fresh episodes on levels of every purpose. Nobody has trained on those of validation and test, "
-        "and those of test have chosen nothing. A ring is the interquartile mean over seeds, the line its 95 % interval."
+        "Each champion plays held-out episodes on levels of every purpose. Nobody has trained on those of validation and "
+        "test, and those of test have chosen nothing. A ring is the interquartile mean over seeds, the line its 95 % "
+        "interval."
     )
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
     finding = f"{best} has the highest middle on levels of the test: {text(tested[best])}."
     drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
-    return parts.figure(title, finding, reading, drawn, parts.table(heads, told, title))
+    return parts.figure(title, finding, reading, drawn, parts.table(heads, listed, title))
 
 
 def _populations(results: Results, task: str) -> Markup:

@@ -15,7 +15,7 @@ from shoal.records.jsonl import read_text
 from shoal.report.page import Section, document
 from shoal.report.rendering import Markup, joined, parts, rendered
 from shoal.report.words import many, text
-from shoal.study.compare import LEVEL, Comparison, seeds_told, stopped
+from shoal.study.compare import LEVEL, Comparison, seeds_summary, stopped
 from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
 from shoal.study.results import FILE, Results, read_results, write_runs
@@ -53,36 +53,40 @@ def _header(c: Comparison, name: str) -> Markup:
         ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
         ("Seeds", str(seeds), f"of at most {study.seeds}" if study.interim_analyses else "of each arm"),
     )
-    told = " ".join(pair.told for pair in c.pairs if pair.p < LEVEL)
-    if not told:
-        told = "No two arms are told apart." if c.pairs else "There are too few runs to compare arms."
+    abstract = " ".join(pair.summary for pair in c.pairs if pair.p < LEVEL)
+    if not abstract:
+        abstract = "No two arms are significantly different." if c.pairs else "There are too few runs to compare arms."
     notices = [(_missing(c), "runs", "Which and why")] if failed else []
     if unequal := " ".join(unlike(costs(results))):
         notices.append((unequal, "cost", "How many"))
-    return rendered("study_header.html", state=state, name=name, notices=notices, abstract=told, facts=facts)
+    return rendered("study_header.html", state=state, name=name, notices=notices, abstract=abstract, facts=facts)
 
 
 def _missing(c: Comparison) -> str:
-    """How many runs of which arms failed, and what that means for the comparison."""
+    """The number of failed runs of each arm, and what that means for the comparison."""
     arms = Counter(arm for _, arm, _ in c.results.failures)
-    told = ", ".join(f"{arm} {count}" for arm, count in arms.items())
-    told = f"{many(arms.total(), 'run')} failed ({told}), and {'is' if arms.total() == 1 else 'are'} in no comparison"
-    told += ", nor are the other tasks of the same seed" if len(c.results.study.all_tasks) > 1 else ""
-    return f"{told}: an arm that fails where it is hard looks better than it is."
+    failed = ", ".join(f"{arm} {count}" for arm, count in arms.items())
+    missing = (
+        f"{many(arms.total(), 'run')} failed ({failed}), and {'is' if arms.total() == 1 else 'are'} in no comparison"
+    )
+    missing += ", nor are the other tasks of the same seed" if len(c.results.study.all_tasks) > 1 else ""
+    return f"{missing}: an arm that fails where it is hard looks better than it is."
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
     of_scores = (
-        "A score is the mean return of a run’s champion on fresh episodes, on which nothing was selected. The "
+        "A score is the mean return of a run’s champion on held-out episodes, on which nothing was selected. The "
         "interquartile mean is that of the middle half of all runs, its 95 % interval a bootstrap over seeds."
     )
     if c.scores and min(map(len, c.scores.values())) < FEW:
         of_scores += f" With fewer than {FEW} seeds it is too narrow."
     yield Section("scores", "Scores", of_scores, _scores(c))
     yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c))
-    yield Section("cost", "Cost", "Environment steps of a run, without its champion’s last test.", _cost(c.results))
+    yield Section(
+        "cost", "Cost", "Environment steps of a run, without its champion’s final evaluation.", _cost(c.results)
+    )
     drawn = joined(*(curves(c.results, task) for task in c.results.study.all_tasks))
-    yield Section("curves", "Curves", "How fast each arm learned.", drawn)
+    yield Section("curves", "Curves", "Learning curves of all arms.", drawn)
     if any(o.on_levels for o in c.results.outcomes.values()):
         intro = "Was it the task that was learned, or the levels to train on?"
         yield Section("levels", "Levels", intro, levels(c.results))
@@ -136,16 +140,16 @@ def _by_task(c: Comparison) -> Markup:
     words = [[text(mean) for mean in row] for row in means.tolist()]
     best = Counter(c.ranked[int(row.argmax())] for row in means == high if row.sum() == 1)
     ahead = ", ".join(f"{arm} on {n}" for arm, n in best.most_common()) or "no arm on any"
-    told = [
+    titles = [
         [f"{arm} on {task}: {', '.join(map(text, np.sort(x)))}" for arm, x in zip(c.ranked, row, strict=True)]
         for task, row in zip(tasks, runs, strict=True)
     ]
     finding = f"Ahead: {ahead} of {many(len(tasks), 'task')}."
     reading = (
-        "Mean returns of champions on fresh episodes, as the task counts them: the darker, the nearer to the best arm of "
-        "that task. It may be luck; what is told apart is told below. Point at a cell for the runs behind it."
+        "Mean returns of champions on held-out episodes, as the task counts them: the darker, the nearer to the best arm of "
+        "that task. Differences may be luck; the significant ones are below. Point at a cell for the runs behind it."
     )
-    drawn = parts.heat(shades, tasks, c.ranked, told, "Mean returns of the arms on each task.", words)
+    drawn = parts.heat(shades, tasks, c.ranked, titles, "Mean returns of the arms on each task.", words)
     listed = parts.table(
         ["task", *c.ranked], [[task, *row] for task, row in zip(tasks, words, strict=True)], "Task by task"
     )
@@ -156,55 +160,67 @@ def _pairs(c: Comparison) -> Markup:
     if not c.pairs:
         return parts.empty(f"There are no two arms with two runs each yet. {_looked(c)}")
     title = "Every arm against every other"
-    rows = [[p.one, p.other, f"{p.chance:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.told] for p in c.pairs]
-    heads = ["arm", "against", "chance to score higher", "95 % interval", "p (Holm)", "in words"]
+    rows = [
+        [p.one, p.other, f"{p.improvement:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.summary]
+        for p in c.pairs
+    ]
+    heads = ["arm", "against", "probability of improvement", "95 % interval", "p (Holm)", "in words"]
     apart = sum(p.p < LEVEL for p in c.pairs)
-    told = " ".join(filter(None, (_looked(c), seeds_told(c.results))))
-    finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} told apart."
+    notes = " ".join(filter(None, (_looked(c), seeds_summary(c.results))))
+    finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} significantly different."
     if all(p.least >= LEVEL for p in c.pairs):
-        finding += " So few seeds cannot tell any apart, however much they differ."
+        finding += " With so few seeds no difference is significant, however large."
     reading = (
-        "The chance that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no difference. p "
-        "counts all ways to divide the runs between two arms; below 0.05 is told apart. p and the intervals are corrected "
-        "for the number of pairs. The intervals hold however scores are distributed, so they are wide where runs are few: "
-        f"where one lies beside 0.5, p is below 0.05, but not always the other way round. {told}"
+        "The probability that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no "
+        "difference. p counts all ways to divide the runs between two arms; below 0.05 is significant. p and the intervals "
+        "are corrected for the number of pairs. The intervals hold however scores are distributed, so they are wide where "
+        f"runs are few: where one lies beside 0.5, p is below 0.05, but not always the other way round. {notes}"
     )
     listed = parts.table(heads, rows, "Pairs of arms", "bounds")
     if len(c.pairs) <= LISTED:
         return parts.figure(title, finding, reading, listed)
-    reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: told apart."
+    reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: significant."
     return parts.figure(title, finding, reading, _against(c), parts.folded(listed, "Every pair in words"))
 
 
 def _looked(c: Comparison) -> str:
-    """When arms are compared, where that is not always."""
-    if not (looks := c.results.study.interim_analyses):
+    """The times of the interim analyses, where there are any."""
+    if not (analyses := c.results.study.interim_analyses):
         return ""
-    after = ", ".join(map(str, looks))
-    last = f"the last time after {many(c.looks[-1], 'seed')}" if c.looks else "which is to come"
+    after = ", ".join(map(str, analyses))
+    last = f"the last time after {many(c.analyses[-1], 'seed')}" if c.analyses else "which is to come"
     return (
         f"Arms are compared after {after} seeds and never in between, {last}; p is corrected for the number of times."
     )
 
 
 def _against(c: Comparison) -> Markup:
-    """A map of the chances of all pairs: the darker, the further from a draw."""
-    found = {(p.one, p.other): (p.chance, p) for p in c.pairs} | {(p.other, p.one): (1 - p.chance, p) for p in c.pairs}
+    """A map of the probabilities of improvement of all pairs: the darker, the further from a draw."""
+    found = {(p.one, p.other): (p.improvement, p) for p in c.pairs} | {
+        (p.other, p.one): (1 - p.improvement, p) for p in c.pairs
+    }
     cells = [[found.get((row, column), (np.nan, None)) for column in c.ranked] for row in c.ranked]
     chances = np.array([[chance for chance, _ in row] for row in cells])
-    told = [[pair.told if pair else "" for _, pair in row] for row in cells]
+    titles = [[pair.summary if pair else "" for _, pair in row] for row in cells]
     words = [[f"{chance:.2f}{' ★' if pair and pair.p < LEVEL else ''}" for chance, pair in row] for row in cells]
     names, numbers = [f"{at} {arm}" for at, arm in enumerate(c.ranked, 1)], [str(at + 1) for at in range(len(cells))]
-    return parts.heat(np.abs(2 * chances - 1), names, numbers, told, "Chances of arms against each other.", words)
+    return parts.heat(
+        np.abs(2 * chances - 1),
+        names,
+        numbers,
+        titles,
+        "Probabilities of improvement of arms against each other.",
+        words,
+    )
 
 
 def _cost(results: Results) -> Markup:
     if not (found := costs(results)):
-        return parts.empty("No run tells it.")
+        return parts.empty("No run records it.")
     title, heads = "What each arm cost", ["arm", "task", "training steps", "evaluation steps", "all steps"]
     rows = [[x.arm, x.task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))] for x in found]
     finding = " ".join(unlike(found)) or "All arms cost the same, evaluation included."
-    reading = "Means over the runs that are done. Evaluation measures members in each generation, and is not free."
+    reading = "Means over the runs that are done. Evaluation takes place in each generation, and is not free."
     return parts.figure(title, finding, reading, parts.table(heads, rows, title))
 
 

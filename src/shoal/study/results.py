@@ -1,4 +1,4 @@
-"""What lies in the places of the runs of a study: whether it is theirs, and what they have come to, as tables."""
+"""Results of the runs of a study as tables, and whether what lies in their places is theirs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from shoal.study.sequences import STEPS
 from shoal.study.study_file import RunKey, Study, read
 
 FILE = "study.yaml"
-KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are measured in every generation
+KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are evaluated in every generation
 COLUMNS = (
     *("task", "arm", "seed", "score", "standard_error", "episodes", "selection_fitness", "population_median"),
     *(*STEPS, "all_steps", "seconds", "compile_seconds", "status"),
@@ -39,7 +39,7 @@ ADVICE = "move it away, or name a free place with --workspace"
 
 
 class RunOutcome(NamedTuple):
-    """How a run has ended. score: of its champion on fresh episodes, NaN where every member diverged.
+    """The outcome of a run. score: of its champion on held-out episodes, NaN where every member diverged.
 
     curve: [G, 2], training steps of all members so far, and the best fitness of the generation
     on_levels: what its champion returned on levels of each purpose; empty where there are no levels
@@ -75,7 +75,7 @@ class Results:
         return [s for s in wanted if all(RunKey(task, arm, s) in self.outcomes for task in tasks)]
 
     def scores(self, arm: str) -> np.ndarray:
-        """[S, K] What the champions had on fresh episodes, each task in its scale; NaN for a run without a champion."""
+        """[S, K] Returns of the champions on held-out episodes, each task in its scale; NaN for a run without a champion."""
         tasks = self.study.all_tasks
         return self._scaled([[self.outcomes[RunKey(task, arm, s)].score for task in tasks] for s in self.seeds(arm)])
 
@@ -99,7 +99,7 @@ class Results:
 
 
 def held(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """The value of a curve [G, 2] that was last measured after so many steps; NaN before the first."""
+    """The value of a curve [G, 2] that is the latest after so many steps; NaN before the first."""
     if not len(curve):
         return np.full(len(steps), np.nan)
     last = np.searchsorted(curve[:, 0], steps, side="right") - 1
@@ -107,11 +107,11 @@ def held(curve: np.ndarray, steps: np.ndarray) -> np.ndarray:
 
 
 class NotOurs(BadInput):
-    """What lies there is not the run that the study would make."""
+    """Raised where what lies there is not the run that the study would make."""
 
 
 def begun(run: Path, wanted: Experiment) -> bool:
-    """Whether a run has begun in its place. Raises NotOurs where it is of another experiment than is wanted there."""
+    """Return whether a run has begun in its place. Raises NotOurs where it is of another experiment than is wanted there."""
     if not (run / "experiment.yaml").is_file():
         if (run / "result.json").exists():
             raise NotOurs(f"{run} holds a result and no experiment, which no run of the study leaves; {ADVICE}")
@@ -138,12 +138,12 @@ def _end(start: str | None) -> str | None:
 
 
 def is_study(path: Path) -> bool:
-    """Whether a study lies here."""
+    """Return whether a study lies here."""
     return (path / FILE).is_file()
 
 
 def read_results(path: Path) -> Results:
-    """What a study has come to so far. Raises BadInput."""
+    """Return the results of a study so far. Raises BadInput."""
     if not is_study(path):
         raise BadInput(f"{path} holds no study: there is no {FILE} in it")
     study = read(path / FILE, read_file)
@@ -169,7 +169,7 @@ def stranded(study: Study, failed: Iterable[RunKey]) -> dict[RunKey, str]:
 
 
 def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
-    """How a run has ended; None where it has not."""
+    """Return the outcome of a run; None where it has not."""
     files = RunFiles(path / key.place)
     if not (result := files.result):
         return None
@@ -177,7 +177,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     tested, fitness = inner(champion, "evaluation"), [number(x) for x in inner(result, "fitness").values()]
     score = number(tested.get("mean"))
     steps = {name: _whole(result.get(name)) for name in STEPS}
-    told = [made for made in steps.values() if made is not None]
+    known = [made for made in steps.values() if made is not None]
     row = {
         **key._asdict(),
         "score": score,
@@ -186,7 +186,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
         "selection_fitness": number(champion.get("selection_fitness")),
         "population_median": float(np.nanmedian(fitness)) if np.isfinite(fitness).any() else np.nan,
         **steps,
-        "all_steps": sum(told) if len(told) == len(STEPS) else None,
+        "all_steps": sum(known) if len(known) == len(STEPS) else None,
         **{name: x if (x := number(result.get(name))) >= 0 else np.nan for name in ("seconds", "compile_seconds")},
         "status": status if isinstance(status := result.get("status"), str) else None,
         **{name: x for name, x in inner(result, "provenance").items() if name in COLUMNS and isinstance(x, (str, int))},
@@ -203,7 +203,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
 
 
 def _middle(line: dict[str, Any], levels: str) -> float:
-    """What the middle member returned on levels, in a line of metrics.jsonl; NaN where it is not known."""
+    """Return of the middle member on levels, in a line of metrics.jsonl; NaN where it is not known."""
     values = inner(line, "members").get(f"levels/{levels}")
     known = [x for x in map(number, values if isinstance(values, list) else []) if x == x]
     return float(np.median(known)) if known else np.nan

@@ -28,11 +28,11 @@ from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
-from shoal.study.compare import seeds_told, stopped
+from shoal.study.compare import seeds_summary, stopped
 from shoal.study.display import progress_table, time_left
 from shoal.study.replay import follower
 from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
-from shoal.study.sequences import FRESH, put_together
+from shoal.study.sequences import SEED_STEP, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
 FINISHED = ("result.json", "report.html")  # files of a run that is done
@@ -53,7 +53,7 @@ def run_study(file: Path, workspace: Path | None, console: Screen, quiet: bool =
         planned = trials(study)
         budgets(study)
     _write_study(study, path, file)
-    if not quiet and (seeds := seeds_told(read_results(path))):
+    if not quiet and (seeds := seeds_summary(read_results(path))):
         console.print(seeds, soft_wrap=True)
     scheduler = Scheduler(study, path, planned, console, quiet)
     for trial in planned:
@@ -269,7 +269,7 @@ class Scheduler(Callback):
         if trial.sequence is not None:
             yield from trial.sequence.runs(e, run)
         elif trial.replays is not None:
-            source, seed = self._path / trial.replays.place, e.seed + FRESH
+            source, seed = self._path / trial.replays.place, e.seed + SEED_STEP
             how: dict[str, Any] = {name: getattr(e, name) for name in ("population", "generations", "budget")}
             yield run, follower(source, seed=seed, trust_code=True, **how)  # a run of this study
         else:

@@ -22,12 +22,12 @@ from shoal.records.jsonl import read_lines, read_text
 from shoal.report.lineage import number
 
 MOST = 10_000  # runs of an arm, or of a sequence: each is planned before the first is made
-STEPS = ("environment_steps", "evaluation_steps")  # of result.json: those of training, and those that measured members
-FRESH = 1_000_000  # added to the seed from run to run, so that no two use the same
+STEPS = ("environment_steps", "evaluation_steps")  # of result.json: of training, and of evaluation
+SEED_STEP = 1_000_000  # added to the seed from run to run, so that no two use the same
 
 
 class RunSequence(ABC):
-    """How runs, one after another, spend what an experiment has: its population times its generations, or its budget.
+    """Runs, one after another, that spend what an experiment has: its population times its generations, or its budget.
 
     Members learn alone, from the ranges that the experiment tunes: where it names none, those that its method would.
     """
@@ -42,7 +42,7 @@ class RunSequence(ABC):
         alone, made = replace(e, method="independent", space=space), []
         for k, (n, g) in enumerate(shares):
             budget = None if e.budget is None else e.budget * (k + 1) // len(shares)
-            made.append(replace(alone, population=n, generations=g, budget=budget, seed=e.seed + k * FRESH))
+            made.append(replace(alone, population=n, generations=g, budget=budget, seed=e.seed + k * SEED_STEP))
         return made
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Ask(RunSequence):
     optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
         it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
         highest fitness of the run, NaN where the member diverged. It must ask for the same again where the seed and what
-        it was told are the same.
+        it was given are the same.
     trials: how many runs share the budget
     """
 

@@ -1,4 +1,4 @@
-"""What a handful of seeds can say (Agarwal et al. 2021, arXiv 2108.13264).
+"""Statistics of a handful of seeds (Agarwal et al. 2021, arXiv 2108.13264).
 
 Scores are [S, K]: S seeds of each of K tasks; higher is better. Seeds are the sample, tasks are strata: a resample draws
 seeds anew within each task, and keeps the tasks (section 4.1). Statistics take any number of such tables: [..., S, K].
@@ -97,12 +97,12 @@ def holm(p: np.ndarray) -> np.ndarray:
     return np.minimum(corrected, 1.0)[np.argsort(order)]
 
 
-def shares(looks: Sequence[int]) -> list[float]:
-    """How the error of 5 % is divided among looks after so many seeds: as the seeds are that come from one to the next."""
-    return [(n - before) / looks[-1] for before, n in itertools.pairwise([0, *looks])]
+def shares(analyses: Sequence[int]) -> list[float]:
+    """Shares of the error of 5 % of interim analyses after so many seeds: in proportion to the seeds between them."""
+    return [(n - before) / analyses[-1] for before, n in itertools.pairwise([0, *analyses])]
 
 
-def p_of_looks(tables: Sequence[tuple[np.ndarray, np.ndarray]], shares: Sequence[float]) -> float:
+def p_of_analyses(tables: Sequence[tuple[np.ndarray, np.ndarray]], shares: Sequence[float]) -> float:
     """The p-value of two arms that are compared several times, the runs of one time among those of the next.
 
     Each counts against its share of the error alone, and the best of them stays. By Bonferroni's inequality that keeps the
@@ -117,8 +117,11 @@ def least_p(one: int, other: int, tasks: int) -> float:
 
 
 def seeds_needed(differences: np.ndarray, level: float) -> int | None:
-    """Seeds by which two arms are told apart at this level in four of five studies, that differ on each task [K] by so many
-    standard deviations of normal scores (Noether 1987, for the mean of the tasks' statistics); None where none would do."""
+    """Seeds by which two arms are significantly different at this level in four of five studies.
+
+    The arms differ on each task [K] by so many standard deviations of normal scores (Noether 1987, for the mean of the
+    tasks' statistics). None where no number of seeds would do.
+    """
     ahead = stats.norm.cdf(differences / np.sqrt(2)).mean() - 0.5
     if not ahead > 0:
         return None
@@ -127,14 +130,14 @@ def seeds_needed(differences: np.ndarray, level: float) -> int | None:
 
 
 def least_difference(seeds: int, tasks: int, level: float) -> float:
-    """The difference in standard deviations, equal on all tasks, that so many seeds tell apart in four of five studies;
+    """The difference in standard deviations, equal on all tasks, that so many seeds show in four of five studies;
     infinite where that takes arms whose runs hardly overlap."""
     ahead = _margin(level) / math.sqrt(6 * tasks * seeds)
     return math.inf if ahead >= 0.5 else float(np.sqrt(2) * stats.norm.ppf(0.5 + ahead))
 
 
 def _margin(level: float) -> float:
-    """How many standard errors a difference has that is told apart at a level, two-sided, in four of five studies."""
+    """Standard errors of a difference that is significant at a level, two-sided, in four of five studies."""
     return float(stats.norm.ppf(1 - level / 2) + stats.norm.ppf(POWER))
 
 

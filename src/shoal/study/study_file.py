@@ -24,7 +24,7 @@ ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole 
 
 
 class RunKey(NamedTuple):
-    """What tells a run of a study from the others. task: "" where the study states none."""
+    """The key of a run of a study. task: "" where the study states none."""
 
     task: str
     arm: str
@@ -63,7 +63,7 @@ class Study:
     """runs of each arm: seeds 0, 1, 2, ..."""
     interim_analyses: list[int] = field(default_factory=list)
     """numbers of seeds, `seeds` the last, after which arms are compared; the study ends at the first at which all pairs are
-    told apart"""
+    significantly different"""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """the pairs of arms that are compared; by default all"""
     unequal: bool = False
@@ -224,7 +224,7 @@ def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 def budgets(study: Study) -> dict[tuple[str, str], float]:
     """Steps of all members of a run, by task and arm: its budget, or those of training where it has generations; NaN where
-    whole episodes make an interval. What is known before any run: how many steps measure members is not.
+    whole episodes make an interval. What is known before any run: how many steps evaluate members is not.
 
     Raises BadInput, which names the arm, where one cannot be trained, is another one again, or has an unlike budget.
     """
