@@ -1,4 +1,4 @@
-"""Trees of arrays as bytes: a safetensors file, in which each leaf is named by its place in the tree."""
+"""Serialisation of trees of arrays: a safetensors file, in which each leaf is named by its place in the tree."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Named:
 
 
 def pack(tree: PyTree) -> bytes:
-    """All leaves of a tree; random keys as their raw numbers."""
+    """Return all leaves of a tree, with random keys as raw numbers."""
     return save(dict(_storable(path, x) for path, x in jax.tree_util.tree_flatten_with_path(tree)[0]))
 
 
 def arrays_in(data: bytes) -> Arrays:
-    """The arrays that `pack` made these bytes of, by the names of their places. Raises Damaged where they are none."""
+    """Unpack bytes of `pack` to arrays, by the names of their places. Raises Damaged."""
     try:
         return load(data)
     except (SafetensorError, KeyError, ValueError) as error:
@@ -37,12 +37,12 @@ def arrays_in(data: bytes) -> Arrays:
 
 
 def unpack(data: bytes, like: PyTree) -> PyTree:
-    """The tree that `pack` made these bytes of; see `as_tree`."""
+    """Unpack bytes of `pack` to a tree; see `as_tree`."""
     return as_tree(arrays_in(data), like)
 
 
 def as_tree(arrays: Mapping[str, np.ndarray], like: PyTree) -> PyTree:
-    """A tree of the structure, shapes and dtypes of `like`, of arrays by the names of their places, all of which it uses up.
+    """Build a tree of the structure, shapes and dtypes of `like` from all the arrays, by the names of their places.
 
     Raises Damaged for the first that differs.
     """

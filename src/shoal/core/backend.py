@@ -1,4 +1,4 @@
-"""JAX as Shoal computes with it, whatever else in the process has set."""
+"""JAX with Shoal's settings, whatever else in the process has set."""
 
 from __future__ import annotations
 

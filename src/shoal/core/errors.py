@@ -65,7 +65,7 @@ SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as li
 
 
 class BadInput(Exception):
-    """The user asked for something impossible; the message says what, where, and what is allowed.
+    """Invalid input of the user; the message says what is wrong, where, and what is allowed.
 
     file, line: where that stands, once it is known. Of long values in the message only the ends are shown.
     """
@@ -81,7 +81,7 @@ class BadInput(Exception):
 
 
 class BadField(BadInput):
-    """A field of an experiment that cannot be as it is.
+    """An invalid field of an experiment.
 
     field:   its dotted path, such as `config.layers`; "" is the experiment itself
     problem: what is wrong with it
@@ -102,12 +102,12 @@ class BadField(BadInput):
         return ".".join(part for part in (self.field, self.name) if part)
 
     def within(self, prefix: str) -> BadField:
-        """The same of a field of another one, with the path of that in front."""
+        """Return the same error with the path of an enclosing field in front."""
         field = ".".join(part for part in (prefix, self.field) if part)
         return BadField(field, self.problem, self.advice, value=self.value, name=self.name)
 
     def line_in(self, lines: Mapping[str, int]) -> int | None:
-        """The line of the place, or of what it lies in, among the lines of all dotted paths of a file."""
+        """Find the line of the place, or of an enclosing one, among the lines of all dotted paths of a file."""
         path = self.path
         while path and path not in lines:
             path = path.rpartition(".")[0]
@@ -138,7 +138,7 @@ def no_run(path: Path) -> BadInput:
 
 
 def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
-    """A name that does not exist in a field: what it is called here, which ones are near, or which there are."""
+    """Make the error for a name that does not exist in a field; it suggests similar names, or lists all."""
     known = sorted(known)
     near = called_here(name, known)
     if not near and name.lower() in NOT_HERE:
@@ -149,7 +149,7 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
 
 
 def check_least(least: float, values: object, *names: str, within: str = "") -> None:
-    """Raise BadField about the first of these attributes that is less. within: the path of the object, with its dot."""
+    """Raise BadField for the first of these attributes below `least`. within: the path of the object, with its dot."""
     for name in names:
         if (value := getattr(values, name)) < least:
             shown = f"{value:g}" if isinstance(value, float) else value
@@ -165,7 +165,7 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
 
 
 def called_here(name: str, known: Iterable[str]) -> list[str]:
-    """The known names that other libraries call so, or that are so called."""
+    """Return the known names that other libraries give this name, or the other way round."""
     return [here for here in (name, *CALLED_HERE.get(name.lower(), ())) if here in known]
 
 
@@ -178,7 +178,7 @@ def schedule_here(field: str, value: object) -> str:
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like `name`, best first, whatever their case; none that is much less like it than the best."""
+    """Return the known names most similar to `name`, best first, whatever their case; none much worse than the best."""
     lower = {k.lower(): k for k in known}
     found = difflib.get_close_matches(name.lower(), lower, count, 0.6)
     likeness = [difflib.SequenceMatcher(None, k, name.lower()).ratio() for k in found]
@@ -186,7 +186,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
 
 def shortened(message: str) -> str:
-    """A message without the middle of each long value in it; a thousand characters at most."""
+    """Cut the middle of each long value out of a message, which has a thousand characters at most."""
     return _ends(LONG.sub(lambda found: _ends(found[0], 60), _ends(message, 10_000)), 1000)
 
 

@@ -27,7 +27,7 @@ class _Ending:
 
 
 def ending(code: int) -> int:
-    """The command ends with this code, whatever signals come from now on. Returns it."""
+    """Fix the exit code of the command, whatever signals come from now on, and return it."""
     _Ending.code = code
     return code
 
@@ -65,7 +65,7 @@ class Failed(Exception):
 
 
 def to_resume(run_dir: Path) -> str:
-    """The command that continues a run, as a shell takes it."""
+    """Return the command that continues a run, quoted for a shell."""
     from shoal.core.escape import in_shell
 
     return f"shoal resume {in_shell(run_dir)}"
@@ -104,7 +104,7 @@ def on_signal(handler: Callable[[int], None], attend: Callable[[], None] | None 
 
 @contextmanager
 def interruptible() -> Iterator[Callable[[], None]]:
-    """Gives a function that raises KeyboardInterrupt, with the number of the first, after a signal: the program stops only
+    """Give a function that raises KeyboardInterrupt, with the number of the first, after a signal: the program stops only
     where it calls it, or waits for what is compiled."""
     heard: list[int] = []
 

@@ -24,12 +24,12 @@ PLACES = 16  # bits of a place in `order`, at most; as many are left to be drawn
 
 
 def derive(key: Seed, *path: int | str) -> Seed:
-    """A key of its own for each path of numbers and purposes."""
+    """Derive a key for each path of numbers and purposes."""
     return key + tuple(_number(p) if isinstance(p, str) else int(p) for p in path)
 
 
 def draws(key: Seed, uid: np.ndarray, count: int) -> np.ndarray:
-    """Uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, count, its uid) alone.
+    """Draw uniform numbers in [0, 1), float64 [len(uid), count]. A member's row depends on (key, count, its uid) alone.
 
     There is one stream, in which each uid has a place of its own: a generator for each takes a hundred times as long.
     """
@@ -48,32 +48,32 @@ def words(key: Seed, count: int) -> list[int]:
 
 
 def jax_key(key: Seed) -> jax.Array:
-    """The JAX key of a derived key."""
+    """Return the JAX key of a derived key."""
     return _of_words()(*words(key, 2))  # keys from a single 31-bit word would soon collide
 
 
 @cache
 def _of_words() -> Callable[[int, int], jax.Array]:
-    """One program: operation by operation a key takes half a millisecond."""
+    """Compile the keys as one program: operation by operation, each takes half a millisecond."""
     import jax
 
     return jax.jit(of_words)
 
 
 def of_words(first: Any, second: Any) -> jax.Array:
-    """The JAX key of two of `words`."""
+    """Make the JAX key of two of `words`."""
     import jax
 
     return jax.random.fold_in(jax.random.key(first), second)
 
 
 def stream(keys: jax.Array, purpose: str) -> jax.Array:
-    """The child of each JAX key [...] for a purpose."""
+    """Return the child of each JAX key [...] for a purpose."""
     return at(keys, np.uint32(_number(purpose)))
 
 
 def at(keys: PyTree, number: Any) -> PyTree:
-    """The child of each JAX key with this number; keys: a tree of leaves [...]."""
+    """Return the child of each JAX key with this number; keys: a tree of leaves [...]."""
     import jax
     import jax.numpy as jnp
 
@@ -84,21 +84,21 @@ def at(keys: PyTree, number: Any) -> PyTree:
 
 
 def member_keys(key: jax.Array, uid: jax.Array) -> jax.Array:
-    """One JAX key per member [N], depending on (key, its uid) alone."""
+    """Return one JAX key per member [N], which depends on (key, its uid) alone."""
     import jax
 
     return jax.vmap(jax.random.fold_in, (None, 0))(key, uid)
 
 
 def environment_keys(key: jax.Array, uid: jax.Array, count: int) -> jax.Array:
-    """One JAX key for each environment of every member, [N, count]."""
+    """Return one JAX key for each environment of every member, [N, count]."""
     import jax
 
     return jax.vmap(lambda key: jax.random.split(key, count))(member_keys(key, uid))
 
 
 def order(key: jax.Array, count: int) -> jax.Array:
-    """The numbers below `count` in random order, int32 [count].
+    """Shuffle the numbers below `count`, int32 [count].
 
     The place stands in the last bits of what is drawn, so that one array is sorted: on a CPU a sort of pairs, as
     `jax.random.permutation` makes it, takes five times as long. Of equal bits the lower place comes first.

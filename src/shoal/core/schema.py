@@ -28,7 +28,7 @@ WORDS = {
 
 
 def build(kind: type, values: Any, prefix: str) -> Any:
-    """A dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
+    """Build a dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
     made = converted(kind, values, prefix)
     try:
         return kind(**made)
@@ -37,7 +37,7 @@ def build(kind: type, values: Any, prefix: str) -> Any:
 
 
 def converted(kind: type, values: Any, prefix: str = "") -> dict[str, Any]:
-    """The fields of a dataclass, each as its type, from plain data. Raises BadInput as `build` does."""
+    """Convert plain data to the fields of a dataclass, each of its type. Raises BadInput as `build` does."""
     if not isinstance(values, dict):
         raise BadField(prefix.rstrip("."), "must be a mapping of fields to values")
     known = _hints(kind)
@@ -54,7 +54,7 @@ def converted(kind: type, values: Any, prefix: str = "") -> dict[str, Any]:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    """The type of each field of a dataclass."""
+    """Return the type of each field of a dataclass."""
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 
@@ -100,7 +100,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
 
 
 def _in_full(kind: type, value: Any, place: str) -> Any:
-    """The fields that plain data stands for, where a dataclass has a short form (`in_full`). Raises BadInput."""
+    """Expand plain data to fields where a dataclass has a short form (`in_full`). Raises BadInput."""
     try:
         return getattr(kind, "in_full", lambda value: value)(value)
     except BadField as error:
@@ -108,12 +108,12 @@ def _in_full(kind: type, value: Any, place: str) -> Any:
 
 
 def as_given(made: Any) -> dict[str, Any]:
-    """The fields of a dataclass, as they are."""
+    """Return the fields of a dataclass, unconverted."""
     return {f.name: getattr(made, f.name) for f in fields(made)}
 
 
 def changed_in(value: Any) -> Any:
-    """A record as a dict of the fields that are not as they are by default, and so all that it holds; else the value."""
+    """Turn records into dicts of the fields that differ from their defaults, at every depth; keep other values."""
     if isinstance(value, dict):
         return {name: changed_in(of) for name, of in value.items()}
     if not is_dataclass(value) or isinstance(value, type):
@@ -124,7 +124,7 @@ def changed_in(value: Any) -> Any:
 
 
 def descriptions(kind: type) -> dict[str, str]:
-    """The description of each field of a dataclass, and of those that it inherits: the text under it."""
+    """Return the description of each field of a dataclass, inherited ones included: the text under it."""
     found = {}
     for part in reversed([base for base in kind.__mro__ if is_dataclass(base)]):
         (definition,) = ast.parse(textwrap.dedent(inspect.getsource(part))).body
@@ -137,7 +137,7 @@ def descriptions(kind: type) -> dict[str, str]:
 
 
 def explained(error: BadField, kind: type, prefix: str = "") -> BadField:
-    """The same error, with the description of the field of a dataclass that it is about."""
+    """Return the same error with the description of its field of a dataclass."""
     name = error.path.removeprefix(prefix)
     if error.advice or name not in (known := descriptions(kind)):
         return error

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def take(tree: PyTree, rows: Any) -> PyTree:
-    """The members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
+    """Select the members at `rows`: an index array [K] gives leaves [K, ...], a number gives one member."""
     return jax.tree.map(lambda x: x[rows], tree)
 
 
@@ -39,10 +39,10 @@ def finite(tree: PyTree, axes: int = 1) -> jax.Array:
 
 
 def zeros(shapes: PyTree, *leading: int) -> PyTree:
-    """Zeros of these shapes and dtypes (of `jax.eval_shape`), with `leading` axes before them."""
+    """Make zeros of these shapes and dtypes (of `jax.eval_shape`), with `leading` axes before them."""
     return jax.tree.map(lambda x: jnp.zeros((*leading, *x.shape), x.dtype), shapes)
 
 
 def size_in_bytes(tree: PyTree) -> int:
-    """Memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
+    """Sum the memory of all leaves; works on shapes alone (`jax.eval_shape`)."""
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))

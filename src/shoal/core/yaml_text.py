@@ -17,7 +17,7 @@ NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
 
 
 class _Loader(yaml.SafeLoader):
-    """Plain data only: dates are text, names are text, and what a value cannot be says its line."""
+    """Loader of plain data only: dates and names are text, and errors name the line of a value."""
 
     depth = 0
 
@@ -42,7 +42,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that `_Loader` would take for a number."""
+    """Dumper that quotes text which `_Loader` would take for a number."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -54,17 +54,17 @@ for _kind in (_Loader, _Dumper):
 
 
 def read_yaml(text: str) -> Any:
-    """A YAML text as plain data. Raises BadInput."""
+    """Read a YAML text as plain data. Raises BadInput."""
     return parse(text)[0]
 
 
 def write_yaml(data: Any) -> str:
-    """Plain data as a YAML text that `read_yaml` reads back."""
+    """Write plain data as a YAML text that `read_yaml` reads back."""
     return yaml.dump(plain(data), Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def parse(text: str) -> tuple[Any, dict[str, int]]:
-    """The values of a YAML text and the line of every dotted path. Raises BadInput for what is not plain data."""
+    """Read the values of a YAML text and the line of every dotted path. Raises BadInput for what is not plain data."""
     lines: dict[str, int] = {}
     seen: set[int] = set()
     repeated = 0
@@ -116,7 +116,7 @@ def parse(text: str) -> tuple[Any, dict[str, int]]:
 
 
 def plain(value: Any) -> Any:
-    """Tuples as lists and NumPy numbers as Python's, for JSON and YAML."""
+    """Convert tuples to lists and NumPy numbers to Python's, for JSON and YAML."""
     if isinstance(value, dict):
         return {k: plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

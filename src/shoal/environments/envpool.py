@@ -37,7 +37,7 @@ _OURS = frozenset(  # options of envpool that follow from what a run asks for
     )
 )
 _LEVELS = "is what `levels` says: levels: {train: [start_level, start_level + num_levels]}"
-_MEASURED = "would count when members are measured too; gym:ALE/NAME-v5 has episodic_life and reward_clipping"
+_MEASURED = "would also apply in evaluations; gym:ALE/NAME-v5 has episodic_life and reward_clipping"
 _REFUSED = {  # options of a module, and why
     "envpool.procgen": {
         "max_episode_steps": "would not end an episode, but call a death a time limit; Procgen's games have their own",

@@ -111,7 +111,7 @@ def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironm
         there = "those of brax, Playground and the host have one"
         raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
     if source == "training":
-        problem = "on the device it is told after episodes that measure members"
+        problem = "on a device it is read in evaluations only"
         raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
     info: Any = environment.info
     with lenient():
