@@ -190,17 +190,6 @@ def test_tooltips_of_the_mean(visit: Callable[..., Any], reports: dict[str, Path
     assert told.split()[-1] == f"{last['members']['mean/rank'][0]:.0f}"
 
 
-def test_the_heat_map_is_one(visit: Callable[..., Any]) -> None:
-    """As many fields as pairs, the same shade on both sides of a diagonal that is white."""
-    page = visit("dvd")
-    shades = page.evaluate(
-        "() => [...document.querySelectorAll('.heat b')].map(b => getComputedStyle(b).backgroundColor)"
-    )
-    assert len(shades) == 144 and len(set(shades)) > 12
-    assert all(shades[12 * a + b] == shades[12 * b + a] for a in range(12) for b in range(12))
-    assert {shades[13 * a] for a in range(12)} == {shades[0]}
-
-
 def test_one_member_lights_up_everywhere(visit: Callable[..., Any]) -> None:
     page = visit()
     row = page.locator("#members tbody tr").nth(3)

@@ -307,7 +307,7 @@ def test_it_ends_at_the_look_that_tells_all_arms_apart(tmp_path: Path, said: Sai
     command = ("study", path, "--workspace", tmp_path / "out")
     done = shoal(*command)
     assert done.code == 0 and "not known before arms have two runs" in done.out, done.out
-    assert "learns is better than hardly" in (tmp_path / "out/report.html").read_text()
+    assert "learns is significantly better than hardly" in (tmp_path / "out/report.html").read_text()
     assert {r["seed"] for r in rows(tmp_path / "out")} == {*"01234"}, "no run of the second look"
     (tmp_path / "out/runs/hardly/4/result.json").unlink()
     (tmp_path / "out/leases/learns-9").touch()  # somebody was there, and is no more

@@ -67,7 +67,7 @@ class Axis:
         return cls(low - margin, high + margin, label, **kind)
 
     def place(self, values: Any) -> np.ndarray:
-        """Where values lie between the ends of the axis, 0 to 1."""
+        """Places of values between the ends of the axis, 0 to 1."""
         return (scaled(values, self.scale, self.choices) - self.low) / (self.high - self.low)
 
     def ticks(self, count: int = 5) -> Sequence[tuple[float, str]]:

@@ -234,7 +234,7 @@ def _changes(layout: Layout, values: np.ndarray, axis: Axis) -> list[Stroke]:
 
 
 def _ribbon(layout: Layout) -> Markup:
-    """Who carried the champion’s weights when: one box per stretch."""
+    """The members that carried the champion’s weights: one box per stretch."""
     rows, columns = layout.run.trace
     edges, starts = layout.edges(rows), np.flatnonzero(np.r_[True, columns[1:] != columns[:-1]])
     boxes = []

@@ -132,7 +132,7 @@ def _effects(layout: Layout) -> Markup:
 
 
 def _hyperparameters(layout: Layout) -> Markup:
-    """Those that were tuned or changed, in pictures; the others in a sentence."""
+    """Figures of hyperparameters that were tuned or changed; the others in a sentence."""
     run, copies, crowded = layout.run, layout.run.method.copies, layout.crowded
     known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
     known = {name: values for name, values in known.items() if len(values)}

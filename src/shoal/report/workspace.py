@@ -129,7 +129,7 @@ def _together(runs: list[Run]) -> list[dict[str, Any]]:
 
 
 def _over(runs: list[Run]) -> Callable[[list[float]], float]:
-    """How counts of workers combine: their sum, or their maximum where each counts the whole population."""
+    """The way to combine counts of workers: their sum, or their maximum where each counts the whole population."""
     return max if runs[0].method.shares_evaluation else sum
 
 

@@ -24,7 +24,7 @@ class Cost(NamedTuple):
 
 
 def costs(results: Results) -> list[Cost]:
-    """Those of all arms on all tasks, in the order of the file; without those of which no run records it."""
+    """Costs of all arms on all tasks, in the order of the file; without those of which no run records it."""
     found = []
     for task in results.study.all_tasks:
         for arm in results.study.arms:

@@ -47,11 +47,11 @@ class RunSequence(ABC):
 
     @abstractmethod
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
-        """Where each lies, and its experiment; the next is asked for when it is done. Raises BadInput."""
+        """Yield the place and the experiment of each run; the next is asked for when it is done. Raises BadInput."""
 
 
 def sequence_of(arm: Mapping[str, Any]) -> RunSequence | None:
-    """That of an arm, from the fields that the study file has of it; None where it is a single run. Raises BadInput."""
+    """Return the sequence of an arm, from its fields in the study file; None where it is a single run. Raises BadInput."""
     if "ask" in arm:
         given = arm["ask"] if isinstance(arm["ask"], dict) else {}
         if given.keys() != {"optimiser", "runs"}:

@@ -32,12 +32,12 @@ class RunKey(NamedTuple):
 
     @property
     def parts(self) -> list[str]:
-        """Those that there are, as text."""
+        """The parts that there are, as text."""
         return [*filter(None, map(str, self))]
 
     @property
     def place(self) -> Path:
-        """Where the run lies, within the study's directory."""
+        """The place of the run, within the study's directory."""
         return Path("runs", *self.parts)
 
     @property
