@@ -15,7 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from shoal.core.population import PopulationStats
 from shoal.experiment.plan import planned
-from shoal.members.sampled import OfMean, mean_of
+from shoal.members.mean import OfMean, mean_of
 from shoal.records.callback import Start
 from shoal.records.console import Display
 from shoal.records.screen import Screen

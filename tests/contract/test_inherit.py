@@ -16,7 +16,7 @@ from shoal.core import tree
 from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
-from shoal.members.shard import Setup
+from shoal.members.protocol import Setup
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
 

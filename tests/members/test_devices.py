@@ -26,7 +26,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import in_turn
 from shoal.members.devices import Layout, covered
-from shoal.members.shard import Setup
+from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
 from shoal.run.loop import train
 

@@ -12,7 +12,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.members.external import ExternalShard
-from shoal.members.shard import Setup
+from shoal.members.protocol import Setup
 
 SUPPORT = str(Path(__file__).parents[1] / "support")
 

@@ -14,8 +14,8 @@ from shoal.core.population import PopulationStats
 from shoal.core.space import SearchSpace
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
-from shoal.members import sampled
-from shoal.members.sampled import OfMean
+from shoal.members import mean as of_the_mean
+from shoal.members.mean import OfMean
 from shoal.methods.es import Es, EsHyper, centred_ranks
 
 M, SIZE = 8, 6
@@ -241,7 +241,7 @@ def test_the_cap_follows_the_length_of_episodes() -> None:
 def test_what_is_told_of_members_and_mean() -> None:
     hyper = {"sigma": np.full(4, 0.1, np.float32)}
     members = stats([3, 9, np.nan, 6], 25, hyper)
-    mean, metrics = sampled.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
+    mean, metrics = of_the_mean.mean_of(members, {"loss": np.array([1, np.nan, 3, np.nan])}, OfMean(5.0, 0.5, 2, 5.0))
     told = {name: float(x[0]) for name, x in metrics.items()}
     expected = {"loss": 2, "returns/mean": 6, "returns/variance": 6, "returns/max": 9, "returns/min": 3, "mean/rank": 3}
     assert told == expected

@@ -15,7 +15,7 @@ from support.tiny import hyper_of, leaves, make_agent, walk
 from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.gradient_trained import GradientTrained
-from shoal.members.shard import Setup
+from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
 
 N = 8

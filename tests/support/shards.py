@@ -9,8 +9,8 @@ import numpy as np
 from shoal.core.types import Learner, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
+from shoal.members.protocol import Pause, Setup
 from shoal.members.sampled import Sampled, SampledShard
-from shoal.members.shard import Pause, Setup
 
 
 def gradient_trained(

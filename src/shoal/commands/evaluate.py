@@ -17,8 +17,8 @@ from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.make import evaluation_of, make_kind
 from shoal.experiment.registry import method
 from shoal.members.devices import prepare
+from shoal.members.protocol import Setup
 from shoal.members.rollouts.episodes import statistics
-from shoal.members.shard import Setup
 from shoal.run.champion import load_champion
 
 

@@ -15,8 +15,7 @@ from shoal.core.types import PyTree
 from shoal.distributed.directory import Lost, Published, Workspace
 from shoal.distributed.rows import columns, from_rows, sound, to_rows
 from shoal.distributed.synchronous import Decide, Evolved, KnownMembers
-from shoal.members.kind import Kind
-from shoal.members.shard import Shard
+from shoal.members.protocol import Kind, Shard
 
 
 class Worker:

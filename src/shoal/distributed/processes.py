@@ -22,7 +22,7 @@ from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.files import differences, dump, of_run
 from shoal.experiment.plan import Plan
-from shoal.members.shard import Pause, Shard
+from shoal.members.protocol import Pause, Shard
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "shards", "checkpoint", "final_episodes")

@@ -13,8 +13,7 @@ from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 from shoal.core.types import PyTree
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import from_rows, routes, to_rows
-from shoal.members.kind import Kind
-from shoal.members.shard import Shard
+from shoal.members.protocol import Kind, Shard
 
 # (visible stats, rows to decide for) -> (state of the evolver, decision)
 Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | DistributionUpdate]]

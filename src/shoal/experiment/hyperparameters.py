@@ -13,7 +13,7 @@ from shoal.core.population import PureEvolver
 from shoal.core.space import SearchSpace
 from shoal.environments.envpool import twin
 from shoal.experiment.experiment import Experiment
-from shoal.members.kind import Kind
+from shoal.members.protocol import Kind
 from shoal.methods.method import Method, check_limits
 from shoal.methods.ranges import nearest
 

@@ -34,7 +34,7 @@ from shoal.experiment.rules import INT32
 from shoal.members.acting import Acting, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained
-from shoal.members.kind import Kind
+from shoal.members.protocol import Kind
 from shoal.members.sampled import Sampled
 from shoal.methods import METHODS
 from shoal.methods.method import Method

@@ -19,8 +19,7 @@ from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.hyperparameters import check_env_parameters, with_numbers
 from shoal.experiment.make import evaluation_of, make_kind
 from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse, with_method
-from shoal.members.kind import Kind
-from shoal.members.shard import Setup
+from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 

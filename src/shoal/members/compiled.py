@@ -23,10 +23,10 @@ from shoal.environments.registry import Environment
 from shoal.members.acting import Acting, by_agent
 from shoal.members.devices import OF_POPULATION, Layout, Program, covered
 from shoal.members.in_turn import InTurn
+from shoal.members.protocol import EPISODES, Pause, Setup, Shard, Tester, part_name
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
-from shoal.members.shard import EPISODES, Pause, Setup, Shard, Tester, part_name
-from shoal.members.trace_cache import same_structure
+from shoal.members.trace_cache import Kept, same_structure
 from shoal.rl.independent import independent
 
 
@@ -42,7 +42,7 @@ class Compiled(ABC):
         self.tunable, self.env_parameters, self.spec = learner.agent, environment.env_parameters, environment.spec
         self.resumes_exactly = self.on_device = isinstance(environment, DeviceEnvironment)
         self._init = learner.init
-        self._blank: dict[int, Any] = {}  # shards by their number of members
+        self._blank: Kept = []
 
     @property
     def compiled(self) -> Self:
@@ -74,7 +74,7 @@ class Compiled(ABC):
         return tree.size_in_bytes(population), tree.size_in_bytes(replay)
 
     def world(self) -> int:
-        """Bytes that one environment on the device remembers."""
+        """See `CompiledKind.world`."""
         environment = self.environment
         if not isinstance(environment, DeviceEnvironment):
             return 0
@@ -88,11 +88,11 @@ class Compiled(ABC):
         return self.layout(len(uids[0])).devices
 
     def copies(self, members: int, devices: int, episodes: int) -> int:
-        """How many copies of an environment outside the devices step at a time."""
+        """See `CompiledKind.copies`."""
         return members * self.agent.environments
 
     def width(self, members: int, end: bool) -> int:
-        """How many of so many members one program trains. end: whether members may end before the run does."""
+        """See `CompiledKind.width`."""
         return members
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
@@ -101,10 +101,8 @@ class Compiled(ABC):
 
     def first_shard(self, uid: np.ndarray, setup: Setup) -> Any:
         """The shard of the members uid [N]."""
-        n = len(uid)
-        if n not in self._blank:
-            self._blank[n] = same_structure((setup.structure, n), lambda: self.blank_shard(uid, setup))
-        return self._blank[n].sibling(uid, setup)
+        structure = setup.structure, len(uid)
+        return same_structure(structure, lambda: self.blank_shard(uid, setup), self._blank).sibling(uid, setup)
 
     @abstractmethod
     def blank_shard(self, uid: np.ndarray, setup: Setup) -> Any:

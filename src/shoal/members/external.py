@@ -17,8 +17,8 @@ from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.members.acting import by_trainer
+from shoal.members.protocol import EPISODES, Setup, Shard, Tester, part_name
 from shoal.members.rollouts.episodes import summarise
-from shoal.members.shard import EPISODES, Setup, Shard, Tester, part_name
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained

@@ -19,10 +19,10 @@ from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
 from shoal.members.in_turn import InTurn
+from shoal.members.protocol import EPISODES, Setup, Shard, part_name
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
-from shoal.members.shard import EPISODES, Setup, Shard, part_name
 
 EPISODES_ON_DEVICE = 32  # of a member and evaluation, where all are played at once: champions owe less to luck
 INT32 = 2**31 - 1
@@ -62,7 +62,7 @@ class GradientTrained(Compiled):
         return GradientTrainedShard(self, uid, setup)
 
     def width(self, members: int, end: bool) -> int:
-        """See `Compiled.width`. On a CPU members train in turn anyway: one per device, so that all sizes share programs."""
+        """See `CompiledKind.width`. On a CPU members train in turn anyway: one per device, and all sizes share programs."""
         one_each = end and self.on_device and jax.default_backend() == "cpu"
         return self.layout(members).devices if one_each else members
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.population import ARRAYS, Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
-from shoal.members.shard import Pause, Setup, Shard
+from shoal.members.protocol import Pause, Setup, Shard
 
 T = TypeVar("T")
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,24 +18,15 @@ from shoal.environments.registry import Environment
 from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
 from shoal.members.devices import OF_POPULATION
 from shoal.members.in_turn import InTurn
+from shoal.members.mean import OfMean, mean_of
+from shoal.members.protocol import Setup, Shard
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
-from shoal.members.shard import Setup, Shard
 from shoal.rl.schedules import scheduled, share_done
 
 SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
-
-
-class OfMean(NamedTuple):
-    """What was measured of the mean."""
-
-    fitness: float = np.nan
-    std: float = np.nan
-    episodes: int = 0
-    beside_members: float = np.nan  # its return in the episodes of the members
-    metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
 
 
 class Sampled(Compiled):
@@ -279,29 +269,6 @@ class SharedEvaluation(InTurn[SampledShard]):
         for part, shard in enumerate(shards):
             shard.accept(generation, self._returns.rows[part], measured)
         return {}
-
-
-def mean_of(
-    members: PopulationStats, metrics: dict[str, np.ndarray], of_mean: OfMean
-) -> tuple[PopulationStats, dict[str, np.ndarray]]:
-    """Card and metrics of the mean, as if it were the only member; from those of M members, and what was measured of it.
-
-    Its steps are those of all members. mean/rank is 1 where no member is better, and NaN where it has no fitness.
-    """
-    mean = members.take(np.zeros(1, np.int64))._replace(
-        uid=np.zeros(1, np.int64),
-        steps=members.steps.sum(keepdims=True),
-        fitness=np.array([of_mean.fitness], np.float64),
-        std=np.array([of_mean.std], np.float64),
-        episodes=np.array([of_mean.episodes], np.int64),
-    )
-    known = members.fitness[np.isfinite(members.fitness)]
-    kinds: dict[str, Any] = {"mean": np.mean, "variance": np.var, "max": np.max, "min": np.min}
-    found = {name: np.nanmean(x) if np.isfinite(x).any() else np.nan for name, x in metrics.items()}
-    found |= {f"returns/{name}": kind(known) if len(known) else np.nan for name, kind in kinds.items()}
-    beside = of_mean.beside_members
-    found["mean/rank"] = 1 + (known > beside).sum() if np.isfinite(beside) else np.nan
-    return mean, {name: np.array([value], np.float32) for name, value in found.items()} | dict(of_mean.metrics)
 
 
 def _is_finite(learned: PyTree) -> jax.Array:

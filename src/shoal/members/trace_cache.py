@@ -1,4 +1,5 @@
-"""Runs one after another in one process: those of one structure share what was compiled for the first of them."""
+"""Blank shards, which hold compiled programs: shards of one structure are siblings of one blank shard, those of several runs
+in one process too."""
 
 from __future__ import annotations
 
@@ -27,14 +28,13 @@ def trace_cache(kept: Kept | None = None) -> Iterator[None]:
         _kept = before
 
 
-def same_structure(structure: Any, make: Callable[[], Any]) -> Any:
-    """The blank shard that was kept for an equal structure; else a new one."""
-    if _kept is None:
-        return make()
+def same_structure(structure: Any, make: Callable[[], Any], own: Kept) -> Any:
+    """Return the blank shard of an equal structure, or a new one. own: where it is kept without a `trace_cache`."""
+    kept = own if _kept is None else _kept
     text = repr(structure)  # tells numbers apart that are equal, but of different types
-    for kept_text, kept_structure, shard in _kept:
+    for kept_text, kept_structure, shard in kept:
         if kept_text == text and kept_structure == structure:
             return shard
-    del _kept[MOST - 1 :]  # of more, which come again seed after seed, the first still serve; the last would not
-    _kept.append((text, structure, make()))
-    return _kept[-1][2]
+    del kept[MOST - 1 :]  # of more, which come again seed after seed, the first still serve; the last would not
+    kept.append((text, structure, make()))
+    return kept[-1][2]

@@ -21,7 +21,7 @@ from shoal.core.atomic import Damaged, Irregular, Staging, read_file, read_or_no
 from shoal.core.errors import BadInput
 from shoal.core.types import PyTree
 from shoal.members.devices import host_memory
-from shoal.members.shard import SHARD
+from shoal.members.protocol import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 FORMAT = 3  # of what is written: how arrays are named, and which parts there are

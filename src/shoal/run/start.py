@@ -26,7 +26,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
-from shoal.members.shard import Shard
+from shoal.members.protocol import Shard
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
 from shoal.run.champion import champion_told

@@ -1,16 +1,24 @@
-"""What a run asks of members that train together, of whatever kind, and of what lets a policy play."""
+"""The interface between a run and its members: their kind, before there are any; shards, which train them; testers, which
+let one policy play. Members are gradient-trained, sampled around a mean by an evolution strategy, or trained by an external
+trainer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
+
+if TYPE_CHECKING:
+    from shoal.core.spec import Spec
+    from shoal.core.types import Agent, Tunable
+    from shoal.environments.registry import Environment
+    from shoal.members.acting import Acting
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
 SHARD = "shard-"  # so begin the names of their parts of a checkpoint
@@ -136,6 +144,84 @@ class Shard(Tester, Protocol):
     def restore(self, states: dict[str, PyTree], generation: int) -> None:
         """Continue from a `state` that was saved at the end of `generation`, of these members or, where members may end, of
         more."""
+
+
+class Kind(Protocol):
+    """A kind of member, with all that it needs to make members.
+
+    tunable: what has the hyperparameters. env_parameters: those of the environment, with their own values
+    spec: of the environment; None where a trainer does not say it
+    acting: what members learn, and how it acts
+    snapshot: shapes and dtypes of what a child copies: see `Shard.snapshot`
+    compiled: itself, where it is compiled, with an agent and an environment; None where Shoal does not see them
+    resumes_exactly: whether a run that continues from a state equals one that never stopped
+    episodes: that measure a member, where the experiment does not say how many
+    sampled: members are sampled anew around a mean in every generation, instead of living on
+    together: members learn from one another, so that all must be on one device
+    side_by_side: the number of consecutive members that must be on the same device
+    """
+
+    env_parameters: Mapping[str, float]
+    resumes_exactly: bool
+    episodes: int
+    sampled: bool
+    together: bool
+    side_by_side: int
+
+    @property
+    def tunable(self) -> Tunable: ...
+
+    @property
+    def spec(self) -> Spec | None: ...
+
+    @property
+    def acting(self) -> Acting: ...
+
+    @property
+    def snapshot(self) -> PyTree: ...
+
+    @property
+    def compiled(self) -> CompiledKind | None: ...
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
+        """The parts of an interval of so many `steps` of a member, and how many it has in truth; 0 where whole episodes
+        make one. Raises BadInput where nothing would be learned."""
+
+    def devices(self, uids: Sequence[np.ndarray]) -> int:
+        """How many devices the members of a process are spread over, whose uids [n] are given for each shard; of trainers,
+        processes."""
+
+    def memory(self, members: int) -> tuple[int, int]:
+        """Bytes that the state of so many members takes on the devices, and how many of them are replay buffer."""
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        """What trains members, whose uids [n] are given for each shard."""
+
+    def tester(self, setup: Setup) -> Tester:
+        """What lets champions play, without members."""
+
+    def close(self) -> None:
+        """Give back what is held; its shards are closed by themselves."""
+
+
+class CompiledKind(Kind, Protocol):
+    """A kind of member whose agent and environment Shoal compiles."""
+
+    agent: Agent
+    environment: Environment
+    on_device: bool
+
+    @property
+    def spec(self) -> Spec: ...
+
+    def world(self) -> int:
+        """Bytes that one environment on the device remembers."""
+
+    def copies(self, members: int, devices: int, episodes: int) -> int:
+        """How many copies of an environment outside the devices step at a time."""
+
+    def width(self, members: int, end: bool) -> int:
+        """How many of so many members one program trains. end: whether members may end before the run does."""
 
 
 def part_name(uid: np.ndarray) -> str:
