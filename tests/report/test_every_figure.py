@@ -69,6 +69,17 @@ def test_every_page(tmp_path: Path, members: int) -> None:
     check_drawn(write_page(tmp_path).read_text())
 
 
+def test_hostile_names_stay_text_in_comparisons_and_studies(tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>\"'&"
+    runs = [write_run(tmp_path / "runs" / evil / str(seed), 2, 4, env=evil, agent=evil) for seed in range(2)]
+    write_comparison(runs, tmp_path / "comparison.html")
+    study = {"base": {"env": "CartPole-v1"}, "arms": {evil: {}, "other": {}}, "seeds": 2}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for page in (tmp_path / "comparison.html", write_page(tmp_path)):
+        text = page.read_text()
+        assert "<img" not in text and "&lt;img src=x onerror=alert(1)&gt;" in text
+
+
 @pytest.mark.parametrize("workers", [1, 2, 32, pytest.param(250, marks=pytest.mark.slow)])
 def test_the_page_of_a_workspace(tmp_path: Path, workers: int) -> None:
     for slot in range(workers):
