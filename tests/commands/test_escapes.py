@@ -34,7 +34,7 @@ FORGED: dict[str, Any] = {
     "method": EVIL, "method with a colon": {"method": f"os:{EVIL}"}, "method.name": {"method": {"name": EVIL}},
     "select": {"method": {"name": "pbt", "select": EVIL}}, "explore": {"method": {"name": "pbt", "explore": EVIL}},
     "exchange": EVIL,
-    "workspace": {"exchange": {"workspace": EVIL}}, "worker": {"exchange": {"worker": EVIL}}, "python": EVIL, "start": EVIL,
+    "workspace": {"exchange": {"workspace": EVIL}}, "worker": {"exchange": {"worker": EVIL}}, "python": EVIL, "init_from": EVIL,
     "population": EVIL, "generations": EVIL, "hyper": {"hyper": {EVIL: 1.0}}, "config": {"config": {EVIL: 1}},
     "network": {"config": {"network": f"os:{EVIL}"}}, "activation": {"config": {"activation": EVIL}},
     "space": {"space": {EVIL: [0.1, 1.0]}}, "objective": {"fitness": {"objective": f"os:{EVIL}"}}, EVIL: 1,
