@@ -94,7 +94,11 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     name, run, _ = shown
     page = (run / "report.html").read_text()
     assert f"method {name} " in page
-    heading = {"es": "Gradient", "cem_rl": "Standard deviation of the distribution", "dvd": "Diversity of the population"}
+    heading = {
+        "es": "Gradient",
+        "cem_rl": "Standard deviation of the distribution",
+        "dvd": "Diversity of the population",
+    }
     heading[OWN] = "learned by a search nearby"
     assert heading.get(name, "This is the control") in page
     assert ("hyper" in page) and "Family tree" not in page

@@ -1,44 +1,31 @@
-"""The loop: train, evaluate, share, decide, apply, record, save. There is one."""
+"""Runs as a whole: from their start or a checkpoint to their result."""
 
 from __future__ import annotations
 
-import json
-import math
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, on_signal
-from shoal.core.population import ChampionSoFar
-from shoal.core.yaml_text import plain
 from shoal.distributed.processes import Processes, workspace_of
-from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
 from shoal.experiment.rules import check
-from shoal.records.callback import Callback, Start
-from shoal.records.generation import Generation
-from shoal.records.jsonl import last_line
+from shoal.records.callback import Callback
+from shoal.run.context import Context, State
 from shoal.run.control import Control
-from shoal.run.last_test import last_test
-from shoal.run.provenance import FILE
+from shoal.run.generations import run_generations
 from shoal.run.result import Result
-from shoal.run.rundir import Totals
-from shoal.run.start import Context, State, begin, done_already, enter, restore, to_save
-
-REST = 0.25  # seconds between two times that files are written, at least: shorter generations are written together
+from shoal.run.start import begin, done_already, enter, restore
 
 
 def train(
@@ -140,7 +127,7 @@ def _to_the_end(c: Context, state: State) -> Result:
         try:
             env = c.experiment.env_name
             with callbacks_attributed(env), ThreadPoolExecutor(1, "saver") as saver:
-                summary = _generations(c, state, saver)
+                summary = run_generations(c, state, saver)
         finally:
             for callback in c.control.callbacks:
                 callback.finish(summary)
@@ -154,151 +141,3 @@ def _to_the_end(c: Context, state: State) -> Result:
         c.files.discard_unborn()  # with what the callbacks wrote
         raise
     return Result(c.files.path, summary, c.leading)
-
-
-def _generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[str, Any]:
-    """The loop, and what result.json says of it."""
-    saving: Future | None = None
-    made_by = last_line(c.files.path / FILE)
-    held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
-    for callback in c.control.callbacks:
-        callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
-    try:
-        while not state.over(c.plan):
-            state, shared, evolved, event = _live(c, state, state.done)
-            stop, rested = shared.stop and not state.over(c.plan), time.perf_counter() - written >= REST
-            enough, due = _record(c, state, event, stop, rested)
-            held += [event] * c.leading
-            if due or (held and rested):
-                if saving is not None:
-                    _wait(c, saving)
-                saving = _save(c, state, saver, evolved, held, due)
-                held, written = [], time.perf_counter()
-            if stop:
-                raise Interrupted(c.files.path, agreed=True, leading=c.leading)
-            if enough:
-                break
-    finally:
-        if saving is not None:
-            _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
-        c.files.record(held)
-    summary = last_test(c, state) | {"provenance": made_by}
-    if c.leading:
-        c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
-    c.processes.exchange.broadcast("done")
-    return summary
-
-
-def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
-    """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
-    times = [c.clock]
-    c.control.iterations = iterations = c.plan.length(generation, len(c.shard.uid), state.steps)
-    c.control.enter(generation, "train")
-    c.control.attend()  # before anything is compiled
-    progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps)
-    metrics = c.shard.train(generation, iterations, c.control.chunk, progress)
-    times.append(c.clock)
-    c.control.enter(generation, "evaluate")
-    metrics |= c.shard.evaluate(generation)
-    times.append(c.clock)
-    c.control.enter(generation, "evolve")
-    shared = c.members.share(metrics, c.control.stop)
-    steps = c.ended + int(shared.stats.steps.sum())
-    shared = shared.at(c.plan.progress(generation + 1, steps + shared.evaluation_steps))
-    new = state.contenders.joined_by(shared.stats)
-    decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
-    evolved = c.members.evolve(shared, decide, new)
-    times.append(c.clock)
-    c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
-    contenders = state.contenders
-    if new is not None:
-        contenders = contenders.joined(ChampionSoFar.crowned(shared.stats, new, evolved.champion))
-    after = state._replace(
-        done=generation + 1,
-        evolution=evolved.evolution,
-        contenders=contenders,
-        steps=steps,
-        evaluation_steps=shared.evaluation_steps,
-    )
-    event = _event(c, after, shared, evolved, times, steps - state.steps)
-    if evolved.ends:
-        c.keep(generation, evolved.ends)
-    return after, shared, evolved, event
-
-
-def _event(
-    c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
-) -> Generation:
-    """What there is to record of a generation. times: between its phases, the clock and the seconds of compiling so far;
-    steps: those that were made in it."""
-    whole, compiling = np.diff(times, axis=0).T
-    phases = dict(zip(("train", "evaluate", "evolve"), (whole - compiling).tolist(), strict=True))
-    explored = np.zeros(len(shared.stats.uid), bool)
-    for name, values in evolved.hyper.items():
-        explored |= values != evolved.parents.hyper[name]
-    common = {name: np.full(len(shared.stats.uid), x, np.float32) for name, x in evolved.metrics.items()}
-    return Generation(
-        generation=state.done - 1,
-        stats=shared.stats,
-        parents=evolved.parents,
-        hyper=evolved.hyper,
-        explored=explored,
-        metrics=shared.metrics | common,
-        steps=state.steps,
-        evaluation_steps=state.evaluation_steps,
-        champion=state.champion,
-        timing={
-            "seconds": c.elapsed(state),
-            "compile": float(compiling.sum()),
-            **phases,
-            "steps_per_second": steps / whole.sum(),
-        },
-    )
-
-
-def _record(c: Context, state: State, event: Generation, stop: bool, rested: bool) -> tuple[bool, bool]:
-    """Tell the callbacks. Whether one of them wants no more, and whether a checkpoint is due; for all processes alike."""
-    told: set[str] = set()
-    if c.leading:
-        began, every = time.perf_counter(), c.experiment.checkpoint.every
-        answers = [callback.generation(event) for callback in c.control.callbacks]
-        told |= {"enough"} if any(answers) else set()
-        event.timing["record"] = time.perf_counter() - began
-        if told or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0):
-            told.add("due")
-    answer = c.processes.exchange.broadcast(" ".join(told)).split()
-    return "enough" in answer, "due" in answer
-
-
-def _save(
-    c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved, held: list[Generation], due: bool
-) -> Future:
-    """Write some generations, a new champion, and a checkpoint where one is due; and then show the generation to others, in
-    a thread: who is stopped in between does not go back behind what others have seen."""
-    generation, manifest = state.done - 1, None
-    parts = to_save(c, state) if due else {}
-    if due and c.leading:
-        contenders = [one.about() for one in state.contenders.best]
-        uids = c.shard.uid.tolist() if c.plan.method.ends_members else []
-        manifest = asdict(Totals(c.elapsed(state), state.steps, contenders, uids))
-    all_parts, champion = 1 + c.plan.shards, state.champion if c.leading else None
-
-    def write() -> None:
-        c.files.record(held)
-        c.files.save(generation, parts, manifest, all_parts, champion, c.plan.kind.spec)
-        if parts:
-            evolved.publish()
-
-    return saver.submit(write)
-
-
-def _wait(c: Context, saving: Future) -> None:
-    """Wait for a checkpoint; it may wait for other processes."""
-    late = c.processes.exchange.watch()
-    while not saving.done():
-        if c.control.abandon:
-            c.control.attend()
-        if c.files.checkpoints.waits:
-            late()
-        time.sleep(0.0005)
-    saving.result()

@@ -1,36 +1,32 @@
-"""How a run begins: the parts that stay, and the state that changes, new or from a checkpoint."""
+"""The beginning of a run: its parts, and its first state, new or from a checkpoint."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
-from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Contenders, Seed
+from shoal.core.population import Contenders
 from shoal.core.types import PyTree
-from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
-from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
-from shoal.members.protocol import Shard
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
 from shoal.run.champion import champion_told
 from shoal.run.checkpoint import to_host
+from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
@@ -45,87 +41,6 @@ FREE = {
     "processes",
     "python",
 }  # fields on which nothing depends that a run comes to
-
-
-@dataclass
-class Context:
-    """What stays from the first generation of a run to its last; but for the shard, where members end."""
-
-    plan: Plan
-    processes: Processes
-    held: ExitStack  # gives back what is taken, in the end
-    files: RunDirectory
-    control: Control
-    began: float  # on the clock of `time.perf_counter`
-    shard: Shard  # the members of this process
-    members: Synchronous | Worker  # the same among those of all processes
-    ended: int = 0  # environment steps of the members that have ended
-    compiled: float = 0.0  # seconds of compiling for shards of before
-
-    @property
-    def experiment(self) -> Experiment:
-        return self.plan.experiment
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process writes the records."""
-        return self.processes.leading
-
-    @property
-    def devices(self) -> int:
-        """On which the members of this process are."""
-        return self.plan.kind.devices(self.processes.uids(self.plan))
-
-    @property
-    def compile_seconds(self) -> float:
-        """Of all shards so far."""
-        return self.compiled + self.shard.compile_seconds
-
-    @property
-    def clock(self) -> tuple[float, float]:
-        """Seconds that have passed, and those of compiling among them."""
-        return time.perf_counter(), self.compile_seconds
-
-    def elapsed(self, state: State) -> float:
-        """Seconds of this run, those before it was resumed included."""
-        return time.perf_counter() - self.began + state.earlier
-
-    def keep(self, generation: int, ends: Sequence[int]) -> None:
-        """Go on after a generation without the members at some rows; the others are as they were."""
-        before, steps = self.shard, int(self.shard.stats().steps.sum())
-        self.compiled += before.compile_seconds
-        self.take(np.delete(before.uid, ends))
-        self.shard.restore(before.state(), generation)
-        self.ended += steps - int(self.shard.stats().steps.sum())
-
-    def take(self, uid: np.ndarray) -> None:
-        """Make the members uid [N], all of those of this process that there are."""
-        self.shard = self.processes.shard(self.plan, [uid], self.control.pause, self.control.place)
-        self.held.callback(self.shard.close)
-        self.members = self.processes.members(self.plan, self.shard)
-
-    def key(self, generation: int, purpose: str) -> Seed:
-        return derive((self.experiment.seed,), generation, purpose)
-
-
-class State(NamedTuple):
-    """What changes from generation to generation, beside the members."""
-
-    done: int  # generations
-    evolution: PyTree  # of the evolver
-    contenders: Contenders
-    steps: int = 0  # environment steps of all members
-    evaluation_steps: int = 0  # those that only measured them
-    earlier: float = 0.0  # seconds of this run before it was resumed
-
-    def over(self, plan: Plan) -> bool:
-        """Whether the run has come to its end."""
-        return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
-
-    @property
-    def champion(self) -> ChampionSoFar:
-        """The fittest so far."""
-        return self.contenders.champion
 
 
 def enter(experiment: Experiment, control: Control, processes: Processes, held: ExitStack) -> Context:
