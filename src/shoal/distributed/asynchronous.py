@@ -25,7 +25,7 @@ class Worker:
         self._workspace, self._kind, self._shard = workspace, kind, shard
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
-        """What was measured of this worker's members."""
+        """Stats of this worker's members."""
         stats = self._shard.stats()
         return KnownMembers(stats, *self._shard.individuals(stats, metrics), self._shard.evaluation_steps, stop)
 
@@ -61,7 +61,7 @@ class Worker:
         return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics) | metrics, publish)
 
     def _read(self, card: Published, row: int) -> PyTree:
-        """What a member of another worker has learned. Raises Lost, and the card is no longer visible."""
+        """Weights of a member of another worker. Raises Lost, and the card is no longer visible."""
         data = self._workspace.read(card, row)
         try:
             return unpack(data, self._kind.snapshot)
@@ -70,7 +70,7 @@ class Worker:
             raise Lost(card.worker) from error
 
     def _others(self, stats: PopulationStats, generation: int, names: list[str]) -> list[Published]:
-        """What others show who have done half as many generations or more: members of a worker that has ended, or has just
+        """Stats of others who have done half as many generations or more: members of a worker that has ended, or has just
         begun, would be the worst for ever. A member that is there twice, in a copied folder perhaps, is seen once."""
         seen, others = set(stats.uid.tolist()), list[Published]()
         for card in self._workspace.visible(generation, names):

@@ -261,7 +261,7 @@ class Workspace:
 
 
 def is_kept(generation: int, newest: int, keep: int) -> bool:
-    """Whether a published generation stays: the last `keep`, and of older ones every 2nd, 4th, 8th ..., ever fewer.
+    """True where a published generation stays: the last `keep`, and of older ones every 2nd, 4th, 8th ..., ever fewer.
 
     So a worker that comes late or is slow finds somebody of about its own experience, in G generations among no more
     than keep x (1 + log2(G / keep)) of them.

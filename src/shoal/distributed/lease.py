@@ -123,7 +123,7 @@ def realm_here() -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether there is such a process on this machine, whosever it is."""
+    """True where there is such a process on this machine, whosever it is."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -116,7 +116,7 @@ class Mpi:
         self._until(request.Test)
 
     def _until(self, ready: Callable[[], Any]) -> Any:
-        """What is ready at last."""
+        """Return the result once it is ready."""
         # Not Wait: it would not return to Python for signals, and would use a whole core.
         late = self.watch()
         while not (found := ready()):

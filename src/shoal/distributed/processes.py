@@ -42,7 +42,7 @@ def workspace_of(experiment: Experiment, run_dir: Path) -> Path:
 
 
 class Processes:
-    """What an experiment's `exchange` names. What ends this process with an error ends those that are in step with it.
+    """The processes that `exchange` of an experiment names. An error that ends this one ends those in step with it.
 
     attend: called while waiting, and may raise. note: called with what the user should know.
     Raises BadInput where the exchange cannot be had.
@@ -104,7 +104,7 @@ class Processes:
 
     @property
     def leading(self) -> bool:
-        """Whether this process writes the records of its run."""
+        """True where this process writes the records of its run."""
         return self.exchange.rank == 0
 
     @property

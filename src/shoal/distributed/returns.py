@@ -66,7 +66,7 @@ class Returns:
         create_file(self._path(generation, part), seal({"rows": to_json(rows)}))
 
     def there(self, generation: int, part: int, shape: tuple[int, int]) -> bool:
-        """Whether a part is published; then `rows` has its returns, so that nobody who waits reads them again and again. A
+        """True once a part is published; then `rows` has its returns, so that nobody who waits reads them again and again. A
         damaged file is removed, so that the part is measured again."""
         path = self._path(generation, part)
         if not os.path.lexists(path):

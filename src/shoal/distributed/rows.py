@@ -41,7 +41,7 @@ def to_json(rows: np.ndarray) -> list[list[float | str]]:
 
 
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
-    """Whether rows that another worker wrote, with these `columns`, can be the stats of a generation."""
+    """True where rows that another worker wrote, with these `columns`, can be the stats of a generation."""
     whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "std")]]
     hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
     counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN

@@ -20,7 +20,7 @@ Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | Distri
 
 
 class KnownMembers(NamedTuple):
-    """What is known of the members that are decided for; rows in the order of the processes."""
+    """Stats and metrics of the members that are decided for; rows in the order of the processes."""
 
     members: PopulationStats
     stats: PopulationStats  # of the individuals, which live on: the members, or the mean that they are sampled around
@@ -36,7 +36,7 @@ class KnownMembers(NamedTuple):
 
 
 class Evolved(NamedTuple):
-    """What came of a decision."""
+    """Results of a decision."""
 
     evolution: PyTree  # state of the evolver
     parents: PopulationStats  # whose weights the individuals go on with

@@ -33,7 +33,7 @@ class ActingPolicy(NamedTuple):
 
 
 class Acting(NamedTuple):
-    """What members of a kind learn, and how it acts.
+    """Shapes of the weights of a kind of member, and how they act.
 
     learned: its shapes and dtypes; `Named` where only its trainer knows them
     policy: (learned, hyperparameters) -> ActingPolicy

@@ -1,4 +1,4 @@
-"""What kinds of member have in common that are compiled: an agent and an environment that Shoal knows."""
+"""The common part of compiled kinds of member: an agent and an environment that Shoal knows."""
 
 from __future__ import annotations
 

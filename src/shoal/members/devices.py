@@ -171,7 +171,7 @@ class Program:
 
     @property
     def begun(self) -> bool:
-        """Whether it is compiled, or was begun to be."""
+        """True once it is compiled, or its compilation has begun."""
         return self.compiling[0] > 0
 
     def begin(self, *arguments: PyTree) -> None:

@@ -177,7 +177,7 @@ class ExternalShard:
         return stats, metrics
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child copies of this member: arrays by name, learned ones and those of a memory that is copied too."""
+        """See `Shard.snapshot`: arrays by name, learned ones and those of a memory that is copied too."""
         state = self._members[row].trainer.state
         assert state is not None, "members copy one another after they have trained"
         return dict(state.learned), dict(state.memory) if self._copy_memory else {}

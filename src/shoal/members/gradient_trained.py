@@ -154,7 +154,7 @@ class GradientTrainedShard(CompiledShard):
         return stats, metrics
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child copies of this member: `learned`, and the memory where that is copied. Nobody waits for it here."""
+        """See `Shard.snapshot`: `learned`, and the memory where that is copied. Nobody waits for it here."""
         if self._is_on_host:
             return jax.tree.map(np.array, tree.take(self._copied, row))
         return self._snapshot(*self._layout.beside(self._copied, row))
@@ -176,7 +176,7 @@ class GradientTrainedShard(CompiledShard):
 
     @property
     def _copied(self) -> tuple[PyTree, PyTree]:
-        """What children copy, of all members: `learned`, and the memory where that is copied."""
+        """The part of all members that children copy: `learned`, and the memory where that is copied."""
         members = self.population.members
         return members.learned, members.memory if self._copy_memory else ()
 
@@ -236,7 +236,7 @@ def _of_training(outcome: EpisodeSums) -> tuple[np.ndarray, np.ndarray, np.ndarr
 
 
 def _inserted(inheritance: PyTree, row: jax.Array, state: PyTree) -> PyTree:
-    """What children copy, of all members, with another state at `row`."""
+    """The part of all members that children copy, with another state at `row`."""
     return jax.tree.map(lambda x, new: x.at[row].set(new), inheritance, state)
 
 

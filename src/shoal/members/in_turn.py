@@ -145,7 +145,7 @@ class InTurn(Generic[S]):
         return self._shards[0].compile_seconds
 
     def _each(self, work: Callable[[S, slice], T]) -> list[T]:
-        """What comes of work for every shard, which is on the device for it; the slice is of its rows."""
+        """Results of `work` for every shard, which is on the device for it; the slice is of its rows."""
         results = []
         for i, shard in enumerate(self._shards):
             shard.to_device()
@@ -159,5 +159,5 @@ class InTurn(Generic[S]):
 
 
 def _joined(parts: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """What several shards tell of their members, one below the other."""
+    """Columns of several shards, one below the other."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

@@ -1,4 +1,4 @@
-"""What is known of the mean, around which members are sampled, beside them."""
+"""Measurements of the mean, around which members are sampled."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shoal.core.population import PopulationStats
 
 
 class OfMean(NamedTuple):
-    """What was measured of the mean."""
+    """Evaluation of the mean."""
 
     fitness: float = np.nan
     std: float = np.nan

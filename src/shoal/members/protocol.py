@@ -37,7 +37,7 @@ class SharedReturns(Protocol):
 
 
 class Setup(NamedTuple):
-    """What shards are made with.
+    """Arguments that shards are made with.
 
     steps: of a member in an interval, where whole episodes do not make one
     note: called with what the user should know
@@ -59,7 +59,7 @@ class Setup(NamedTuple):
 
 
 class Tester(Protocol):
-    """What lets a policy play, whether it trains members or not."""
+    """A way to let a policy play, with members that train or without."""
 
     def test(
         self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
@@ -121,7 +121,7 @@ class Shard(Tester, Protocol):
         """PopulationStats and metrics of what lives on, from those of the M members of all shards."""
 
     def snapshot(self, row: int) -> PyTree:
-        """What a child copies of an individual: (what it has learned, its memory where that is copied).
+        """Return the part of an individual that a child copies: (what it has learned, its memory where that is copied).
 
         The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
         """
@@ -195,10 +195,10 @@ class Kind(Protocol):
         """Bytes that the state of so many members takes on the devices, and how many of them are replay buffer."""
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
-        """What trains members, whose uids [n] are given for each shard."""
+        """Make the shard of members, whose uids [n] are given for each part."""
 
     def tester(self, setup: Setup) -> Tester:
-        """What lets champions play, without members."""
+        """Make a tester, which lets champions play without members."""
 
     def close(self) -> None:
         """Give back what is held; its shards are closed by themselves."""

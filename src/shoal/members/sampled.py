@@ -187,7 +187,7 @@ class SampledShard(CompiledShard):
         return mean_of(stats, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
-        """What the mean has learned; it has no memory. Nobody waits for it here."""
+        """See `Shard.snapshot`: the mean, which has no memory. Nobody waits for it here."""
         return self._mean(self.population), ()
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:

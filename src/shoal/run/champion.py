@@ -77,7 +77,7 @@ class Champion:
 
 
 def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, ...]]:
-    """What is `seen` of one observation, or of a batch of them; and the axes of that batch, () for a single one.
+    """Select what is `seen` of one observation, or of a batch of them; and the axes of that batch, () for a single one.
 
     Raises BadInput where it is something else.
     """
@@ -162,13 +162,13 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
 
 
 def champion_told(told: Any, place: str) -> ChampionSoFar:
-    """What `ChampionSoFar.about` told, without the weights. Raises BadInput, with `place` in front, where it is not that."""
+    """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
     names = ("uid", "generation", "fitness", "hyper")
     return build(ChampionSoFar, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 
 def _spec(folder: Path, data: Any) -> Spec | None:
-    """What the manifest of a champion says of its environment; those of trainers may say nothing. Raises Damaged."""
+    """Read the environment's spec in the manifest of a champion; those of trainers may say nothing. Raises Damaged."""
     if data is None:
         return None
     try:

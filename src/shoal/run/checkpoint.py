@@ -85,7 +85,7 @@ def read_arrays(folder: Path, within: Path) -> tuple[Arrays, dict[str, Any]]:
 
 
 def _settled(read: Callable[[], T], seen: Callable[[], Any]) -> T:
-    """What `read` gives; where it fails and what is `seen` has changed meanwhile, by a run that goes on, it reads again."""
+    """Return what `read` gives; read again where that fails and what is `seen` has changed, by a run that goes on."""
     for _ in range(READINGS - 1):
         before = seen()
         try:
@@ -118,7 +118,7 @@ def _read_data(folder: Path, name: str, about: dict[str, Any], within: Path) -> 
 
 
 def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What the manifest of a generation says of its parts, which lie beside it. Raises Damaged."""
+    """Entries of a generation's manifest for its parts, which lie beside it. Raises Damaged."""
     if manifest.get("generation") != int(folder.name):
         raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
     parts = manifest.get("parts")

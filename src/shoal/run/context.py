@@ -1,4 +1,4 @@
-"""What a run has at hand: the parts that stay, and the state that each generation replaces."""
+"""The parts of a run that stay, and the state that each generation replaces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from shoal.run.rundir import RunDirectory
 
 @dataclass
 class Context:
-    """What stays from the first generation of a run to its last; but for the shard, where members end."""
+    """The parts of a run, which stay from the first generation to the last, except for the shard where members end."""
 
     plan: Plan
     processes: Processes
@@ -44,7 +44,7 @@ class Context:
 
     @property
     def leading(self) -> bool:
-        """Whether this process writes the records."""
+        """True where this process writes the records."""
         return self.processes.leading
 
     @property
@@ -85,7 +85,7 @@ class Context:
 
 
 class State(NamedTuple):
-    """What changes from generation to generation, beside the members."""
+    """State that changes from generation to generation, beside the members."""
 
     done: int  # generations
     evolution: PyTree  # of the evolver
@@ -95,7 +95,7 @@ class State(NamedTuple):
     earlier: float = 0.0  # seconds of this run before it was resumed
 
     def over(self, plan: Plan) -> bool:
-        """Whether the run has come to its end."""
+        """True once the run has come to its end."""
         return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
 
     @property

@@ -49,7 +49,7 @@ class Control:
         return self.run_dir or Path()
 
     def lead(self, leading: bool) -> None:
-        """Whether this process writes the records: a callback receives the events of the whole run, or none."""
+        """True where this process writes the records: a callback receives the events of the whole run, or none."""
         self.leading = leading
         if not leading:
             self.callbacks = []

@@ -101,7 +101,7 @@ def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMember
 def _event(
     c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
 ) -> Generation:
-    """What there is to record of a generation. times: between its phases, the clock and the seconds of compiling so far;
+    """Make the record of a generation. times: between its phases, the clock and the seconds of compiling so far;
     steps: those that were made in it."""
     whole, compiling = np.diff(times, axis=0).T
     phases = dict(zip(("train", "evaluate", "evolve"), (whole - compiling).tolist(), strict=True))

@@ -1,4 +1,4 @@
-"""What the members of a run had learned at its last checkpoint, whatever program reads it."""
+"""The members of a run at its last checkpoint, for whatever program reads them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_members(run: Path) -> Saved:
 
 
 def _learned(arrays: Arrays) -> list[Arrays]:
-    """What each member of a shard has learned. Raises Damaged."""
+    """Learned arrays of each member of a shard. Raises Damaged."""
     if each := within(arrays, "each"):
         return [within(each, uid) for uid in sorted({name.partition("/")[0] for name in each})]
     together = within(arrays, "learned")
@@ -54,7 +54,7 @@ def _learned(arrays: Arrays) -> list[Arrays]:
 
 
 def _of_all(shards: dict[str, Arrays], name: str) -> np.ndarray:
-    """What the members [N] of all shards have under a name. Raises Damaged."""
+    """Arrays [N] of a name, of the members of all shards. Raises Damaged."""
     parts = [arrays[name] for arrays in shards.values() if name in arrays and arrays[name].ndim == 1]
     if len(parts) < len(shards):
         raise Damaged(f"the checkpoint does not hold {name} of every member")

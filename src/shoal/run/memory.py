@@ -1,4 +1,4 @@
-"""What a population takes of the memory of the devices."""
+"""Memory that a population takes on the devices."""
 
 from __future__ import annotations
 

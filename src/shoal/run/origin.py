@@ -1,4 +1,4 @@
-"""What the members of a run begin with, where it goes on from another one: `start` of the experiment."""
+"""Warm start: the weights and hyperparameters that a run takes from another one (`init_from`)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from shoal.run.members import read_members
 
 
 class Origin(NamedTuple):
-    """What N members begin with.
+    """The beginning of N members.
 
     learned: of each, as the first part of a `snapshot`; hyper: float32 [N] each, of those that both runs tune
     run, generation, uid [N]: whose it was, and when; None of a file of another program, which is then the `run`
@@ -33,13 +33,13 @@ class Origin(NamedTuple):
     uid: list[int | None]
 
     def about(self, first: int) -> dict[str, Any]:
-        """What init_from.json says; `first`: the uid of the first member."""
+        """Content of init_from.json; `first`: the uid of the first member."""
         members = [{"uid": first + i, "parent": parent} for i, parent in enumerate(self.uid)]
         return {"run": self.run, "generation": self.generation, "members": members}
 
 
 def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
-    """What an experiment's members begin with, if it says so. Raises BadInput where there is nothing that fits.
+    """Read what `init_from` of an experiment names, if it is set. Raises BadInput where there is nothing that fits.
 
     trusted: the experiment is the user's own, so that a file which it names may be loaded, whatever that runs
     """
@@ -119,7 +119,7 @@ def _champion(plan: Plan, folder: Path) -> Origin:
 
 
 def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:
-    """What members of another run had learned, as those of this one have it. Raises Damaged where it does not fit, and
+    """Weights of members of another run, in the structure of this one. Raises Damaged where it does not fit, and
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
     e, like = plan.experiment, plan.kind.acting.learned
     if isinstance(like, Named) and (there := of_run(run).agent_name) != e.agent_name:

@@ -53,7 +53,7 @@ def provenance(plan: Plan, devices: int, generation: int) -> dict[str, Any]:
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
-    """What is told of both and differs, in words; when they were is no difference."""
+    """Describe what both have and differs; when they were is no difference."""
     told, names = [], ("host", "cores", "device", "devices", "versions", "commit", "clean")
     earlier, later = (_flat({name: line[name] for name in names if name in line}) for line in (before, now))
     for name, value in later.items():
@@ -121,7 +121,7 @@ def checked_out(folder: Path) -> dict[str, Any]:
 
 
 def _git(folder: Path, *words: str, allowed: Collection[int] = (0,)) -> str:
-    """What git says in a folder, where it starts no other program: neither what its settings there name, nor to fetch."""
+    """Output of git in a folder, where it starts no other program: neither what its settings there name, nor to fetch."""
     programs = ("-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
     alone = {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "", "UNSET": ""}
     ask = ("git", "-C", str(folder), *programs, *words)

@@ -61,8 +61,8 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
 
 
 def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[str, Any]]:
-    """The one that does best on new episodes, the same for all, and what result.json says of them: what the fittest of many
-    measurements returned was partly luck. Of equal ones the fittest."""
+    """Return the best of the candidates on new episodes, the same for all, and its part of result.json: the fitness of the
+    fittest of many was partly luck. Of equal ones the fittest."""
     best, e = contenders.best, c.experiment
     if len(best) == 1:
         return best[0], {}
@@ -78,7 +78,7 @@ def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[s
 
 
 def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:
-    """What result.json says of the champion's new episodes; where there are levels, of those of each purpose."""
+    """Evaluate the champion on held-out episodes, for result.json; where there are levels, of those of each purpose."""
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 
     def play(key: Seed, levels: str) -> dict[str, Any]:

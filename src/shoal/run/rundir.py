@@ -35,7 +35,7 @@ FILES = (
 
 @dataclass(frozen=True)
 class Totals:
-    """What the manifest of a checkpoint tells of the run so far, beside its parts."""
+    """Totals of the run so far, in the manifest of a checkpoint."""
 
     seconds: float
     steps: int
@@ -44,7 +44,7 @@ class Totals:
 
 
 def read_totals(manifest: dict[str, Any], place: str) -> Totals:
-    """What a manifest tells. Raises BadInput, with `place` in front, where it does not."""
+    """Read the totals in a manifest. Raises BadInput, with `place` in front, where it does not."""
     return build(Totals, {field.name: manifest.get(field.name) for field in fields(Totals)}, place)
 
 
@@ -128,7 +128,7 @@ class RunDirectory:
             self.checkpoints.save(generation, parts, manifest, all_parts)
 
     def result(self) -> dict[str, Any]:
-        """What result.json says; nothing where there is none, or a damaged one."""
+        """Content of result.json; nothing where there is none, or a damaged one."""
         with suppress(ValueError):
             match parse_json(read_text(self.path / "result.json")):
                 case {"status": str(), "generations": int(), "champion": dict() | None} as told:

@@ -193,7 +193,7 @@ class DeviceRollouts(DeviceEpisodes):
         return world, rollout._replace(carry=before), finished
 
     def _after(self, population: Population, now: TimeStep, carry: PyTree) -> dict[str, jax.Array]:
-        """What the rollout keeps of the observations after a step: themselves, or their values where truncated."""
+        """The part of the observations after a step that the rollout keeps: themselves, or their values where truncated."""
         value = self._learner.value
         if value is None:
             return {"next_obs": now.final_obs}

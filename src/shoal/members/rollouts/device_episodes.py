@@ -105,7 +105,7 @@ class DeviceEpisodes(Episodes):
     def _worth(
         self, environment: DeviceEnvironment, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array
     ) -> jax.Array:
-        """What episodes [N, E] are worth after a step: their return so far, or what the objective is now."""
+        """Values of episodes [N, E] after a step: their return so far, or what the objective is now."""
         if self._evaluation.objective is None:
             return total + jnp.where(alive, reward, jnp.float32(0))
         info: Any = environment.info

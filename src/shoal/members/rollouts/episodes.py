@@ -66,7 +66,7 @@ def disown(progress: Progress, copied: np.ndarray) -> np.ndarray:
 
 
 def forget(carry: PyTree, fresh: PyTree, copied: np.ndarray) -> PyTree:
-    """What agents remember [N, B, ...] after copies: `fresh` where not finite and the member was overwritten (`copied`)."""
+    """Recurrent states [N, B, ...] after copies: `fresh` where not finite and the member was overwritten (`copied`)."""
     if not jax.tree.leaves(carry):
         return carry
     lost = ~np.asarray(tree.finite(carry, 2)) & copied[:, None]
@@ -168,7 +168,7 @@ class Episodes:
         return copy.copy(self)
 
     def state(self) -> PyTree:
-        """What a checkpoint needs of it: nothing, as every evaluation begins new episodes, and simulators on the host cannot
+        """State for a checkpoint: nothing, as every evaluation begins new episodes, and simulators on the host cannot
         be saved."""
         return ()
 

@@ -165,7 +165,7 @@ class HostRollouts(HostEpisodes):
         return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
-        """What agents remember, fresh where an episode is `done`."""
+        """Recurrent states, fresh where an episode is `done`."""
         if not done.any():  # as at nearly every step
             return carry
         return tree.where(done, self._fresh, carry)

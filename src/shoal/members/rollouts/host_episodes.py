@@ -134,7 +134,7 @@ def arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
 
 
 def worth(told: ObjectiveReader | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
-    """What the episodes [N, B] are worth that are `over`: their return, or the objective; NaN where they were broken."""
+    """Values of the episodes [N, B] that are `over`: their return, or the objective; NaN where they were broken."""
     return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
 
 
