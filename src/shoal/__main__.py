@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from shoal.core.interrupts import COMPILING, SIGNALS, code_after
 
-SHOW_CURSOR = b"\x1b[?25h"  # a display may have hidden it
+SHOW_CURSOR = b"\x1b[?25h"  # a display may hide it
 
 
 def main() -> None:
@@ -23,26 +23,26 @@ def main() -> None:
         command()
     except SystemExit as end:
         code = int(end.code or 0)
-        for number in SIGNALS:  # how it ends is decided, and all is said
+        for number in SIGNALS:  # the exit code is decided, and all output written
             signal.signal(number, lambda *_: os._exit(code))
-        # MPI is to be told of the end, in order.
+        # MPI needs an orderly end.
         if "mpi4py" not in sys.modules and any(thread.name == COMPILING for thread in threading.enumerate()):
             _leave(code)
         raise
 
 
 def _leave(code: int) -> None:
-    """End without waiting for threads: what they compile is of no use any more, and can take minutes."""
+    """End without waiting for compiling threads, which can take minutes."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # nobody reads it, or there is none
+        with suppress(OSError, AttributeError):  # closed, or missing
             stream.flush()
     os._exit(code)
 
 
 def _interrupted(number: int, _: object) -> None:
-    """End at once: there is nothing yet that could be resumed, or the command is about to end.
+    """End at once: nothing can be resumed yet, or the command is about to end.
 
-    Not by an exception: raised in a callback, of the garbage collector for one, it would be swallowed.
+    An exception would be swallowed in a callback, such as one of the garbage collector.
     """
     if sys.stdout is not None and sys.stdout.isatty():
         os.write(sys.stdout.fileno(), SHOW_CURSOR)

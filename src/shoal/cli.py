@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from shoal.commands.arguments import Command, call, isaac_arguments, one_by_one
-from shoal.commands.endings import code_of, console, say, scored, show
+from shoal.commands.endings import code_of, console, fail, scored, show
 from shoal.commands.flags import (
     NO_ISAAC_FLAGS,
     NOTHING,
@@ -35,15 +35,15 @@ from shoal.records.screen import Output
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
-First steps: `shoal train cartpole`, then open the page that it names. `shoal experiments` lists what comes with Shoal,
-`shoal init cartpole` copies one to be edited. `shoal COMMAND --help` explains a command, `shoal --version` says which Shoal
-this is."""
+First steps: `shoal train cartpole`, then open the page that it names. `shoal experiments` lists the experiments that come
+with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help` explains a command, and `shoal --version`
+prints the version."""
 
 
 def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
     """Train a population from a file, from flags, or both.
 
-    Writes a run directory: records, checkpoints, the champion. Ctrl-C stops it so that `shoal resume` goes on exactly.
+    Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
     """
     from shoal.experiment.files import blame
     from shoal.run.loop import train as start
@@ -55,12 +55,12 @@ def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet
 
 def resume(
     run: Run,
-    generations: Annotated[Whole, flag("N", "go on to this many generations in all")] = None,
+    generations: Annotated[Whole, flag("N", "total number of generations")] = None,
     set: Annotated[Settings, changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
-    """Continue a run that was stopped, or give a finished one more generations."""
+    """Continue a run that was stopped, or train a finished one for more generations."""
     from shoal.experiment.changes import check_changes
     from shoal.experiment.files import assign, of_run
     from shoal.run.loop import resume as run_again
@@ -77,23 +77,23 @@ def resume(
 
 def evaluate(
     run: Run,
-    episodes: Annotated[int, flag("N", "episodes to play, all on fresh seeds")] = 100,
-    seed: Annotated[int, flag("N", "which fresh seeds")] = 0,
+    episodes: Annotated[int, flag("N", "held-out episodes")] = 100,
+    seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
     levels: Annotated[
         str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
     ] = None,
     trust_code: Trust = False,
 ) -> int:
-    """Let the champion of a run play whole episodes and print what they returned."""
+    """Evaluate the champion of a run on held-out episodes."""
     from shoal.commands.evaluate import evaluate as play_episodes
 
     look_here(trust_code)
-    with console().status("playing"):
+    with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels)
     console().print(
         f"{scored(outcome)} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
-        f"when selected it had {outcome['selection_fitness']:.4g}",
+        f"{outcome['selection_fitness']:.4g} when selected",
     )
     return DONE
 
@@ -105,7 +105,7 @@ def play(
         flag("PATH", "where to write it: .mp4, .gif, or .html for a page that shows a body of brax from all sides"),
     ] = Path("champion.mp4"),
     episodes: Annotated[int, flag("N", "episodes to record")] = 1,
-    seed: Annotated[int, flag("N", "which episodes")] = 0,
+    seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
     population: Annotated[bool, flag(None, "record all members, side by side in the same episodes")] = False,
     trust_code: Trust = False,
 ) -> int:
@@ -121,13 +121,13 @@ def play(
 
 def export(
     run: Run,
-    file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a trainer's own")],
+    file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a file of the trainer")],
     trust_code: Trust = False,
 ) -> int:
-    """Write the champion as a file for other programs, such as those of a robot.
+    """Write the champion as a file for other programs.
 
-    .onnx: observations go in, actions come out; onnxruntime checks it against Shoal before it is written. .npz: the
-    weights alone. A champion of a trainer is written as its library saves it: sb3:PPO as a zip that PPO.load reads.
+    .onnx: the policy, from observations to actions, checked against Shoal with onnxruntime. .npz: the weights alone.
+    The champion of an external trainer is saved by its library: sb3:PPO as a zip that PPO.load reads.
     """
     from shoal.commands.export import export as write
 
@@ -138,15 +138,13 @@ def export(
 
 def report(
     run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
-    watch: Annotated[bool, flag(None, "show the workers of a workspace as they go")] = False,
-    serve: Annotated[
-        bool, flag(None, "show the page in a browser on this machine, renewed as the run goes on")
-    ] = False,
-    port: Annotated[int, flag("N", "where it is served; 0: any port that is free")] = 0,
+    watch: Annotated[bool, flag(None, "show the workers of a workspace while they run")] = False,
+    serve: Annotated[bool, flag(None, "serve the page on this machine and reload it while the run goes on")] = False,
+    port: Annotated[int, flag("N", "port of the server; 0: any free port")] = 0,
 ) -> int:
     """Write RUN/report.html: how the population learned, on one page that needs no network.
 
-    Of a workspace that workers share, the page tells of all of them; of a study, which arm is better, and how sure that is.
+    The page of a workspace shows all workers; the page of a study compares its arms.
     """
     from shoal.commands.serve import serve as serve_page
     from shoal.report.page import write_report
@@ -164,9 +162,9 @@ def report(
 
 
 def runs(
-    folder: Annotated[Path, Positional, flag("[DIR]", "the folder to look in, with all below it")] = Path("runs"),
+    folder: Annotated[Path, Positional, flag("[DIR]", "the folder to search, with all its subfolders")] = Path("runs"),
 ) -> int:
-    """List the runs below a folder: environment, method, score, steps, status and date, the latest last."""
+    """List the runs in a folder: environment, method, score, steps, status and date, the latest last."""
     from shoal.commands.runs import list_runs
 
     list_runs(folder, console())
@@ -177,7 +175,7 @@ def compare(
     runs: Annotated[tuple[Path, ...], Positional, flag("RUN ...", "run directories, or workspaces")],
     out: Annotated[Path, flag("PATH", "where to write the page")] = Path("comparison.html"),
 ) -> int:
-    """Write one page on several runs: their curves on the same axes, their champions, and what differs between them."""
+    """Write a page that compares runs: learning curves on the same axes, champions, and differences in settings."""
     from shoal.records.screen import plain_table
     from shoal.report.comparison import write_comparison
 
@@ -190,7 +188,7 @@ def compare(
     return DONE
 
 
-def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "how to print it")] = "csv") -> int:
+def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "output format")] = "csv") -> int:
     """Print the hyperparameters that led to the champion, generation by generation."""
     from shoal.report.schedule import print_schedule
 
@@ -203,21 +201,21 @@ def replay(
     file: Annotated[
         Path | None,
         Positional,
-        flag("[EXPERIMENT]", "an experiment file; its agent and environment are trained instead of those of RUN"),
+        flag("[EXPERIMENT]", "an experiment file; its agent and environment replace those of RUN"),
     ] = None,
-    run_dir: Annotated[str | None, flag("PATH", "where the new run is written (default: RUN-replay)")] = None,
-    population: Annotated[int, flag("N", "agents to train, each on its own seeds")] = 1,
+    run_dir: Annotated[str | None, flag("PATH", "directory of the new run (default: RUN-replay)")] = None,
+    population: Annotated[int, flag("N", "agents to train, each with its own seed")] = 1,
     generations: Annotated[
         Whole,
-        flag("N", "to train for; after the schedule's end with its last values (default: those of the schedule)"),
+        flag("N", "generations; the last values hold after the end of the schedule (default: its length)"),
     ] = None,
-    seed: Annotated[Whole, flag("N", "its seed (default: that of RUN, plus 1)")] = None,
+    seed: Annotated[Whole, flag("N", "seed of the new run (default: that of RUN, plus 1)")] = None,
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
     """Train a single agent with the schedule of hyperparameters that a run found.
 
-    The agent may be another one, such as Shoal's own ppo where RUN had sb3:PPO: what it has under another name is renamed.
+    The agent may be another one, such as ppo for a run of sb3:PPO: hyperparameters are renamed where names differ.
     """
     from shoal.study.replay import replay as run_schedule
 
@@ -228,13 +226,12 @@ def replay(
 
 def study(
     file: Annotated[Path, Positional, flag("FILE", "a study file, or the name of one that comes with Shoal")],
-    workspace: Annotated[Path | None, flag("DIR", "where its runs are written (default: studies/NAME)")] = None,
+    workspace: Annotated[Path | None, flag("DIR", "directory of its runs (default: studies/NAME)")] = None,
     quiet: Quiet = False,
 ) -> int:
     """Compare arms of an experiment over several seeds, at equal steps: runs, statistics, one page.
 
-    Can be stopped and started again; started several times, also on other machines that see the directory, each process
-    takes what nobody has taken.
+    It can be stopped and started again. Several processes, also on machines that share the directory, divide the runs.
     """
     from shoal.commands.shipped import found
     from shoal.study.compare import seeds_summary
@@ -253,20 +250,20 @@ def study(
         screen.print(f"interrupted; {again}", soft_wrap=True)
         return INTERRUPTED
     except Failed as error:  # the disk is full
-        return say(f"{error.reason}; when that is mended, {again}", FAILED)
+        return fail(f"{error.reason}; once that is solved, {again}", FAILED)
     results = read_results(path)
     cost = costs(results)
     for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):
         screen.print(line, soft_wrap=True)
-    screen.print(f"look at it: open {in_shell(write_page(path))}", soft_wrap=True)
+    screen.print(f"report: open {in_shell(write_page(path))}", soft_wrap=True)
     return FAILED if failed else DONE
 
 
 def toy(
-    seeds: Annotated[int, flag("N", "runs of each arm for the table")] = 100,
-    out: Annotated[Path, flag("PATH", "where to save the picture: .png, .svg or .pdf")] = Path("toy.png"),
+    seeds: Annotated[int, flag("N", "runs per arm in the table")] = 100,
+    out: Annotated[Path, flag("PATH", "the figure: .png, .svg or .pdf")] = Path("toy.png"),
 ) -> int:
-    """Reproduce figure 2 of the PBT paper: why copying and exploring together find what neither finds alone."""
+    """Reproduce figure 2 of the PBT paper: exploit and explore together find an optimum that neither finds alone."""
     from shoal.commands.toy import main as run_toy
 
     run_toy(out, seeds, console())
@@ -274,17 +271,19 @@ def toy(
 
 
 def import_(
-    kind: Annotated[Literal["isaac"], Positional, flag("isaac", "what the file is of")],
-    file: Annotated[Path, Positional, flag("FILE", "the file of a task's agent for rl_games")],
+    kind: Annotated[Literal["isaac"], Positional, flag("isaac", "the kind of file")],
+    file: Annotated[Path, Positional, flag("FILE", "the agent file of a task, for rl_games")],
     overrides: Annotated[
-        tuple[str, ...], Positional, flag("[NAME=VALUE ...]", "as Isaac Lab takes them: agent.pbt.num_policies=4")
+        tuple[str, ...],
+        Positional,
+        flag("[NAME=VALUE ...]", "overrides in the form of Isaac Lab: agent.pbt.num_policies=4"),
     ] = (),
     task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
-    workers: Annotated[int, flag("N", "machines that will share a directory")] = 1,
+    workers: Annotated[int, flag("N", "machines that share a directory")] = 1,
     flags: Annotated[Any, arg(constructor=IsaacFlags)] = NO_ISAAC_FLAGS,
-    out: Annotated[Path | None, flag("OUT", "where to write it (default: it is printed)", "-o")] = None,
+    out: Annotated[Path | None, flag("OUT", "the experiment file (default: print it)", "-o")] = None,
 ) -> int:
-    """Make an experiment file of what Isaac Lab's population-based training is told."""
+    """Convert a configuration of Isaac Lab's population-based training to an experiment file."""
     from shoal.commands.import_isaac import translate
 
     text = translate(file, overrides, task, workers, flags)
@@ -292,11 +291,11 @@ def import_(
         sys.stdout.write(text)
     else:
         out.write_text(text, encoding="utf-8")
-        console().print(f"look at it, then: shoal train {in_shell(out)}", soft_wrap=True)
+        console().print(f"written: {in_shell(out)}; check it, then: shoal train {in_shell(out)}", soft_wrap=True)
     return DONE
 
 
-import_.__name__ = "import"  # which Python keeps for itself
+import_.__name__ = "import"  # a keyword of Python
 
 
 def envs(
@@ -305,30 +304,30 @@ def envs(
         Positional,
         flag(
             "[PATTERN]",
-            "only ids that contain this; of a whole id, or module:name of one's own, what agents see and its parameters",
+            "part of an id; for a whole id or module:name also its observations and environment parameters",
         ),
     ] = "",
 ) -> int:
-    """List the environments that are installed; of one, what agents see of it, and its numbers that can be tuned."""
-    from shoal.commands.envs import tell
+    """List the installed environments, or describe one: observations, metrics, environment parameters."""
+    from shoal.commands.envs import list_environments
 
     look_here()
-    tell(pattern, console())
+    list_environments(pattern, console())
     return DONE
 
 
 def experiments() -> int:
-    """List the experiments and studies that come with Shoal, which `shoal train` and `shoal study` take by name."""
-    from shoal.commands.shipped import tell
+    """List the experiments and studies that come with Shoal; `shoal train` and `shoal study` take their names."""
+    from shoal.commands.shipped import list_experiments
 
-    tell(console())
+    list_experiments(console())
     return DONE
 
 
 def init(
-    name: Annotated[str, Positional, flag("NAME", "one that `shoal experiments` lists, or a folder of them")],
+    name: Annotated[str, Positional, flag("NAME", "an experiment that `shoal experiments` lists, or a folder of them")],
 ) -> int:
-    """Copy an experiment that comes with Shoal to this folder, to be edited."""
+    """Copy an experiment that comes with Shoal to this folder, for editing."""
     from shoal.commands.shipped import copy
 
     made, command = copy(name)
@@ -337,12 +336,12 @@ def init(
 
 
 def agents(
-    name: Annotated[str, Positional, flag("[AGENT]", "one of them, to see its hyperparameters and its config")] = "",
+    name: Annotated[str, Positional, flag("[AGENT]", "the agent to describe")] = "",
 ) -> int:
-    """List the agents that Shoal has itself; of one, its hyperparameters, the ranges that are tuned, and its structure."""
-    from shoal.commands.agents import tell
+    """List Shoal's own agents, or describe one: hyperparameters, ranges that are tuned by default, config."""
+    from shoal.commands.agents import list_agents
 
-    tell(name, console())
+    list_agents(name, console())
     return DONE
 
 

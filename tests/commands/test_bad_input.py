@@ -564,7 +564,7 @@ def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeyp
         patch.setattr("shoal.report.page.write_file", full)
         outcome, later = shoal("resume", run), shoal("report", run)
     full_disk = f"No space left on device: {run / 'report.html'}"
-    told = f"shoal: the run is done, only its page is missing: {full_disk}; when mended: shoal report {run}\n"
+    told = f"shoal: the run is done, but its report was not written: {full_disk}; try again with: shoal report {run}\n"
     assert (outcome.code, outcome.err) == (1, told)
     assert "champion: " in outcome.out
     assert (later.code, later.err) == (1, f"shoal: {full_disk}\n")

@@ -22,7 +22,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import cli
-from shoal.commands.endings import luck
+from shoal.commands.endings import selection_bias
 from shoal.core.space import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
@@ -199,7 +199,7 @@ def test_default_place_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 SCORE = re.compile(
-    r"([\d.]+) ± ([\d.]+) over (\d+) episodes \(lowest ([\d.]+), highest ([\d.]+)\); when selected it had ([\d.]+)\n"
+    r"([\d.]+) ± ([\d.]+) over (\d+) episodes \(lowest ([\d.]+), highest ([\d.]+)\); ([\d.]+) when selected\n"
 )
 
 
@@ -372,16 +372,16 @@ def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selected", "mean", "error", "levels", "by"),
     [
-        (-98.0, -480.0, 50.0, None, "by 382:"),
+        (-98.0, -480.0, 50.0, None, "382 too high"),
         (-98.0, -200.0, 50.0, None, ""),
         (500.0, 500.0, 0.0, None, ""),
         (-98.0, -480.0, None, None, ""),  # one episode
         (4.5, 1.0, 0.2, 4.4, ""),  # chosen on validation levels, tested on others
-        (4.5, 4.5, 0.2, 3.2, "by 1.2:"),
+        (4.5, 4.5, 0.2, 3.2, "1.2 too high"),
         (float("nan"), 1.0, 0.1, None, ""),
     ],
 )
-def test_lucky_champions(selected: float, mean: float, error: float | None, levels: float | None, by: str) -> None:
+def test_selection_bias(selected: float, mean: float, error: float | None, levels: float | None, by: str) -> None:
     """More than three standard errors between what it had when selected and what it has on new episodes of that kind."""
     champion: dict[str, Any] = {
         "selection_fitness": selected,
@@ -390,7 +390,7 @@ def test_lucky_champions(selected: float, mean: float, error: float | None, leve
     if levels is not None:
         means = {"train": levels + 0.1, "validation": levels - 0.1, "test": mean}
         champion["levels"] = {name: {"mean": x, "standard_error": error} for name, x in means.items()}
-    told = luck(champion)
+    told = selection_bias(champion)
     assert by in told and bool(by) == bool(told)
 
 
@@ -408,7 +408,7 @@ def test_envs() -> None:
     for pattern, said in (("no such thing", "does not exist"), ("gym:Lander-v3", "did you mean gym:LunarLander-v3")):
         none = shoal("envs", pattern)
         assert none.code == 2 and said in none.err and none.err.count("\n") == 1
-    assert "gymnax:Pendulum-v1 can be tuned by these" in (whole := shoal("envs", "Pendulum-v1").out)
+    assert "environment parameters, for space or hyper" in (whole := shoal("envs", "Pendulum-v1").out)
     assert "\n  env.g: 10\n" in whole
     assert all(len(line.split()) == 1 for line in lines), "in a pipe each has its line"
 
@@ -422,7 +422,7 @@ def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     told = shoal("envs", "meadow:Swing").out
     assert (
-        told.startswith("meadow:Swing shows (3,) float32\nmeadow:Swing can be tuned by these")
+        told.startswith("meadow:Swing\nobservations: (3,) float32\nenvironment parameters, for space or hyper")
         and "\n  env.g: 10\n" in told
     )
     for name, problem in (("Grass", "cannot be imported"), ("stone", "meadow:stone gives a int; it must give")):

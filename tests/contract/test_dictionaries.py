@@ -248,8 +248,8 @@ def test_what_is_seen_is_told(said: Said) -> None:
         open_rendered("support.parts:in_parts", {}, None)
     said(error.value)
     seen = replace(in_parts().spec, actor=("state",), critic=("privileged_state",))
-    assert described("parts", in_parts()._replace(spec=seen))[0] == (
-        f"parts shows {whole}; actor sees state; critic sees privileged_state"
+    assert described(in_parts()._replace(spec=seen))[0] == (
+        f"observations: {whole}; actor: state; critic: privileged_state"
     )
 
 

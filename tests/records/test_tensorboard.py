@@ -29,10 +29,10 @@ def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(tensorboard, "scalars", full)
     assert train(tiny(run, generations=3), [heard, TensorBoard()]).summary["status"] == "done"
-    assert heard.notes == ["no more curves are written: No space left on device"]
+    assert heard.notes == ["TensorBoard curves are no longer written: No space left on device"]
     outcome = shoal(*flags(tmp_path / "other", "--quiet"))
-    assert outcome.code == 0 and outcome.out.count("no more curves are written") == 1
-    assert "play:         shoal play" in outcome.out and "tensorboard --logdir" not in outcome.out
+    assert outcome.code == 0 and outcome.out.count("TensorBoard curves are no longer written") == 1
+    assert "video:        shoal play" in outcome.out and "tensorboard --logdir" not in outcome.out
 
 
 class Harm(Callback):
@@ -69,7 +69,7 @@ def test_nothing_is_printed_but_one_note(
     run, heard = tmp_path / "run", Signals(9, "never")
     experiment = tiny(run, generations=3)
     assert train(experiment, [heard, Harm(run, harm, before), TensorBoard()]).summary["status"] == "done"
-    assert len(heard.notes) == 1 and heard.notes[0].startswith("no more curves are written: "), heard.notes
+    assert len(heard.notes) == 1 and heard.notes[0].startswith("TensorBoard curves are no longer written: "), heard.notes
     assert "\n" not in heard.notes[0] and capfd.readouterr().err == ""
 
 
@@ -86,7 +86,7 @@ def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tensorboard, "scalars", hiccup)
     heard = Signals(9, "never")
     train(tiny(run, generations=3), [heard, TensorBoard()])
-    assert len(calls) == 2 and heard.notes[0].startswith("no more curves are written: ValueError: only once")
+    assert len(calls) == 2 and heard.notes[0].startswith("TensorBoard curves are no longer written: ValueError: only once")
     monkeypatch.setattr(tensorboard, "scalars", points)
     resume(run, generations=4, callbacks=[TensorBoard()])
     assert [step for step, _ in curves(run)["fitness/member0"]] == [64, 128, 192, 256]

@@ -95,8 +95,8 @@ def test_what_cannot_be(fitness: Fitness, said: Said) -> None:
 
 
 def test_the_info_is_listed() -> None:
-    told = "climb tells these after a step, of which one may be fitness.objective: pair, way.height, way.steps"
-    assert told in described("climb", climb())
+    told = "metrics, for fitness.objective: pair, way.height, way.steps"
+    assert told in described(climb())
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def test_one_broken_episode_voids_no_test(tmp_path: Path, played: list[float]) -
     played += [1.0, np.nan, 3.0]
     out, tested = outcome(tmp_path / "run")
     assert tested == {"mean": 2.0, "standard_error": 1.0, "episodes": 2}
-    assert "champion: 2 ± 1 on 2 fresh episodes" in out
+    assert "champion: 2 ± 1 on 2 held-out episodes" in out
     found = evaluate(tmp_path / "run", 3)
     assert (found["min"], found["mean"], found["max"], found["episodes"]) == (1.0, 2.0, 3.0, 2)
 
@@ -96,7 +96,7 @@ def test_all_of_them_broken(tmp_path: Path, played: list[float], said: Said) -> 
     played += [np.nan, np.inf]
     out, tested = outcome(tmp_path / "run")
     assert tested == {"mean": None, "standard_error": None, "episodes": 0}
-    assert "champion: no return on 0 fresh episodes" in out
+    assert "champion: no return on 0 held-out episodes" in out
     assert "none of its held-out episodes has a return" in (tmp_path / "run/report.html").read_text()
     with pytest.raises(BadInput) as error:
         evaluate(tmp_path / "run", 2)

@@ -1,1 +1,1 @@
-"""What each subcommand of `shoal` does."""
+"""The subcommands of `shoal`."""

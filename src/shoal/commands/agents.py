@@ -1,4 +1,4 @@
-"""`shoal agents`: which agents Shoal has itself; of one, its hyperparameters and its structure."""
+"""`shoal agents`: Shoal's own agents; of one its hyperparameters and its config."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from shoal.experiment.registry import METHODS
 from shoal.records.screen import Screen, plain_table, styled
 
 
-def tell(name: str, screen: Screen) -> None:
-    """List them, or tell of one of them. Raises BadInput where there is none of that name."""
+def list_agents(name: str, screen: Screen) -> None:
+    """List the agents, or describe one. Raises BadInput if there is none of that name."""
     places: dict[str, str] = {}
     for method in METHODS.values():
         places |= method.agents
@@ -34,20 +34,20 @@ def tell(name: str, screen: Screen) -> None:
 
 
 def _hyperparameters(module: ModuleType) -> list[str | Table]:
-    known, usual = declared(module.Hyper), module.Hyper()
+    known, defaults = declared(module.Hyper), module.Hyper()
     if not known:
         return []
     table = plain_table("hyperparameter", "default", "tuned by default", "meaning")
     for name, number in known.items():
-        table.add_row(name, f"{getattr(usual, name):g}", _shown(number.tuned), number.meaning)
+        table.add_row(name, f"{getattr(defaults, name):g}", _shown(number.tuned), number.meaning)
     return ["set by `hyper`, tuned by `space`:", table, ""]
 
 
 def _config(module: ModuleType) -> Table:
     table, meaning = plain_table("config", "default", "meaning"), descriptions(module.Config)
-    usual = module.Config()
+    defaults = module.Config()
     for field in fields(module.Config):
-        default = getattr(usual, field.name)
+        default = getattr(defaults, field.name)
         shown = list(default) if isinstance(default, tuple) else default
         table.add_row(field.name, "" if default is None else str(shown), meaning[field.name])
     return table

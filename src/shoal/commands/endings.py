@@ -1,4 +1,4 @@
-"""How a command ends: what it says on the screen, and its exit code."""
+"""The end of a command: its last lines and its exit code."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 WIDE = 1000  # characters in a line of a file or a pipe
 
 
-class Unheard:
-    """Standard error which nobody may read any more: what cannot be said is lost, and the exit code is not."""
+class LenientStream:
+    """Standard error that ignores write errors, so that the exit code stays when its reader is gone."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -39,75 +39,74 @@ class Unheard:
     def flush(self) -> None:
         self._try(self._stream.flush)
 
-    def _try(self, do: Callable[..., object], *given: str) -> None:
+    def _try(self, call: Callable[..., object], *arguments: str) -> None:
         try:
-            do(*given)
-        except OSError:  # what is left in its buffer must go somewhere, or Python fails when it ends
+            call(*arguments)
+        except OSError:  # the buffer is flushed at exit, which must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 def code_of(command: Callable[[], int]) -> int:
-    """Run a command, say what went wrong, and return its exit code. The search path and standard error stay as they were."""
+    """Run a command, print its error, return its exit code. Restores sys.path and standard error."""
     path, errors = list(sys.path), sys.stderr
     for stream in (sys.stdout, sys.stderr):
         speakable(stream)
-    if errors is not None:  # else it was closed when the command began
-        sys.stderr = Unheard(errors)
+    if errors is not None:  # None if it is closed
+        sys.stderr = LenientStream(errors)
     try:
         code = command()
     except BadInput as error:
-        code = say(str(error), BAD_INPUT)
-    except BrokenPipeError:  # whoever read the output has seen enough
+        code = fail(str(error), BAD_INPUT)
+    except BrokenPipeError:  # as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = DONE
     except OSError as error:
-        code = say(shortened(described(error)), FAILED)
+        code = fail(shortened(described(error)), FAILED)
     except KeyboardInterrupt as heard:
-        code = say("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
+        code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
     finally:
         sys.path[:], sys.stderr = path, errors
     return ending(code)
 
 
-def say(message: str, code: int) -> int:
-    """Print what went wrong, in one line. Returns the code."""
+def fail(message: str, code: int) -> int:
+    """Print an error in one line. Returns the code."""
     Screen(stderr=True).print(styled(("shoal:", "bold red"), f" {message}"), soft_wrap=True)
     return code
 
 
 class _Output(Screen):
-    """One that leaves it to the command to end where nobody reads any more, as with `| head`."""
+    """Standard output that ends the command when its reader is gone, as with `| head`."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console() -> Screen:
-    """Where commands print. A file or a pipe takes long lines, so that nothing is cut there."""
+    """Standard output of a command. Lines are never cut in a file or a pipe."""
     return _Output(width=None if sys.stdout.isatty() else WIDE)
 
 
 def show(run: Callable[[Sequence[Callback]], Result], quiet: bool) -> int:
-    """Run with a display and TensorBoard, and say how it ended."""
-    from shoal.records.console import Display, Late
+    """Run with a display and TensorBoard, and print the result. Returns the exit code."""
+    from shoal.records.console import Display, SignalsOutsideRun
     from shoal.records.tensorboard import TensorBoard
 
-    screen, late = Output(), Late()
-    with on_signal(late.hear):
+    screen, signals = Output(), SignalsOutsideRun()
+    with on_signal(signals.handle):
         try:
-            result = run([Display(screen, quiet), TensorBoard(), late])
+            result = run([Display(screen, quiet), TensorBoard(), signals])
         except Interrupted as stopped:
             if stopped.leading:
-                screen.print(f"{stopped}{trusted(stopped.run_dir)}", soft_wrap=True)  # it ends with a command
+                screen.print(f"{stopped}{trusted(stopped.run_dir)}", soft_wrap=True)  # the message ends with a command
             return ending(stopped.code)
         except Failed as error:
-            return ending(say(f"{error}{trusted(error.run_dir)}", FAILED))
-        return ending(_tell(result, screen) if result.leading else DONE)
+            return ending(fail(f"{error}{trusted(error.run_dir)}", FAILED))
+        return ending(_print_result(result, screen) if result.leading else DONE)
 
 
 def trusted(run: Path) -> str:
-    """The flag that commands on a run need which names code, with a space before it; nothing where it names none, or where
-    there is no run."""
+    """The flag `--trust-code` with a space before it, if commands on this run need it."""
     from shoal.experiment.files import of_run
     from shoal.experiment.trust import PLACES, code_at
 
@@ -118,61 +117,63 @@ def trusted(run: Path) -> str:
     return " --trust-code" if any(code_at(experiment, place) for place in PLACES) else ""
 
 
-def luck(champion: Mapping[str, Any]) -> str:
-    """What to do where a champion has been chosen by luck: when selected it had more than it has on new episodes, by three
-    standard errors of these. Nothing where that is not so.
+def selection_bias(champion: Mapping[str, Any]) -> str:
+    """Advice if the fitness of a champion at selection exceeds its held-out return by three standard errors; else empty.
 
     champion: that of result.json
     """
     levels = champion.get("levels", {"train": champion["evaluation"]})
-    # Whichever levels selected; the higher: what is learned by heart is no luck.
-    played = [told for name, told in levels.items() if name != "test" and told["mean"] is not None]
+    # The highest of train and validation levels: overfitting to levels is no selection bias.
+    played = [x for name, x in levels.items() if name != "test" and x["mean"] is not None]
     if not played:
         return ""
     new = max(played, key=lambda x: x["mean"])
     lost, error = champion["selection_fitness"] - new["mean"], new["standard_error"] or 0.0
     if not lost > 3 * error > 0:
         return ""
-    return f"it was lucky when it was selected, by {lost:.3g}: with more fitness.episodes, luck counts for less"
+    return f"selection bias: its fitness was {lost:.3g} too high when selected; more fitness.episodes reduce that"
 
 
 def scored(tested: Mapping[str, Any]) -> str:
-    """What a champion returned in a test."""
+    """Mean return and standard error of a final evaluation."""
     if tested["mean"] is None:
         return "no return"
     return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
 
 
-def _tell(result: Result, screen: Screen) -> int:
+def _print_result(result: Result, screen: Screen) -> int:
+    """Print the champion, and commands for the report, curves and video. Returns the exit code."""
     from shoal.report.page import write_report
 
     summary, champion = result.summary, result.summary["champion"]
     if champion is not None and not result.already:
         test = champion["evaluation"]
-        told = styled(
-            *("champion: ", (scored(test), "bold"), f" on {test['episodes']} fresh episodes "),
-            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps "
-            f"and {summary['evaluation_steps']:,} of evaluation in "
-            f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
+        line = styled(
+            *("champion: ", (scored(test), "bold"), f" on {test['episodes']} held-out episodes "),
+            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} training steps "
+            f"and {summary['evaluation_steps']:,} evaluation steps in "
+            f"{summary['seconds']:.0f} s, of which compiling {summary['compile_seconds']:.0f} s",
         )
-        screen.print(told, soft_wrap=True)
+        screen.print(line, soft_wrap=True)
         if "levels" in champion:
             on_levels = (f"{name} {scored(tested)}" for name, tested in champion["levels"].items())
             screen.print(f"on levels: {', '.join(on_levels)}", soft_wrap=True)
-        if advice := luck(champion):
+        if advice := selection_bias(champion):
             screen.print(advice, soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:
         again = f"shoal report {in_shell(result.run_dir)}"
-        return say(f"the run is done, only its page is missing: {described(error)}; when mended: {again}", FAILED)
+        return fail(
+            f"the run is done, but its report was not written: {described(error)}; try again with: {again}", FAILED
+        )
     if champion is None:
-        return say("no member ever had a finite fitness: every one of them diverged", FAILED)
+        return fail("all members diverged: none ever had a finite fitness", FAILED)
     curves = result.run_dir / "tensorboard"
     for name, command in (
-        ("look at it", f"open {in_shell(page)}"),
-        *([("the curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
-        ("play", f"shoal play {in_shell(result.run_dir)} --video champion.mp4{trusted(result.run_dir)}"),
+        ("report", f"open {in_shell(page)}"),
+        *([("curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
+        ("video", f"shoal play {in_shell(result.run_dir)} --video champion.mp4{trusted(result.run_dir)}"),
     ):
         screen.print(f"{f'{name}:':13} {command}", soft_wrap=True)
     return DONE

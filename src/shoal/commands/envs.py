@@ -1,4 +1,4 @@
-"""`shoal envs`: which environments are installed; of one, its observations, info and parameters."""
+"""`shoal envs`: the installed environments; of one its observations, metrics and environment parameters."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from shoal.records.screen import Screen, styled
 
 
 @on_jax()
-def tell(pattern: str, screen: Screen) -> None:
-    """List the installed environments whose ids contain this; describe the one that it is the whole id of, or one's own."""
+def list_environments(pattern: str, screen: Screen) -> None:
+    """List the installed environments whose ids contain a pattern. Describe the one whose id it is, or the user's own."""
     whole, some = False, False
     for suite, about in registry.SUITES.items():
         found = [name for name in registry.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
@@ -26,7 +26,7 @@ def tell(pattern: str, screen: Screen) -> None:
         some |= bool(found) or pattern.lower() in f"{suite}:"
         if not registry.installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
-                continue  # asked of another suite
+                continue  # of another suite
             missing = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
             screen.print(styled((suite, "bold"), missing))
         elif found:
@@ -39,24 +39,24 @@ def tell(pattern: str, screen: Screen) -> None:
                 screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: pip install 'shoal[{extra}]'"))
     if whole or not some:
         full = registry.resolve(pattern)
-        screen.print(*described(full, registry.make(full, {})), sep="\n")
+        screen.print(full, *described(registry.make(full, {})), sep="\n")
 
 
-def described(full: str, environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    """Of one environment: what agents see of it, what its info tells, and its environment parameters."""
+def described(environment: DeviceEnvironment | HostEnvironment) -> list[str]:
+    """Observations, metrics and environment parameters of an environment."""
     spec, env_parameters = environment.spec, environment.env_parameters
     on_device = isinstance(environment, DeviceEnvironment)
-    eyes = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
-    lines = ["; ".join([f"{full} shows {describe(spec.obs)}", *(f"{who} sees {', '.join(x)}" for who, x in eyes if x)])]
+    parts = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
+    lines = ["; ".join([f"observations: {describe(spec.obs)}", *(f"{name}: {', '.join(x)}" for name, x in parts if x)])]
     if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
         reset = environment.reset
         with lenient():
             numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
-        tells = ", ".join(keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers))
-        lines.append(f"{full} tells these after a step, of which one may be fitness.objective: {tells}")
+        metrics = ", ".join(keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers))
+        lines.append(f"metrics, for fitness.objective: {metrics}")
     if not env_parameters:
-        return [*lines, f"{full} has no numbers that can be tuned"]
-    lines.append(f"{full} can be tuned by these, under space or hyper:")
+        return [*lines, "no environment parameters"]
+    lines.append("environment parameters, for space or hyper:")
     lines += [f"  {PREFIX}{name}: {value:g}" for name, value in env_parameters.items()]
-    each = f"  and for each of them {PREFIX}NAME{RANDOMISE}: how far from it every episode draws it anew"
+    each = f"  {PREFIX}NAME{RANDOMISE}, for each of them: every episode samples it within this distance of its value"
     return [*lines, each] if on_device else lines

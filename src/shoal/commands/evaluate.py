@@ -1,4 +1,4 @@
-"""Letting a champion play."""
+"""`shoal evaluate`: the champion on held-out episodes."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from shoal.run.champion import load_champion
 def evaluate(
     run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False, levels: str | None = None
 ) -> dict[str, Any]:
-    """Statistics of the champion's returns on `episodes` fresh episodes, beside the fitness it was selected for.
+    """Statistics of the champion's returns on held-out episodes, and its fitness when selected.
 
-    Episodes that were broken have no return, and do not count. Raises BadInput, also where no episode has one.
+    Broken episodes have no return and do not count. Raises BadInput, also if no episode has a return.
 
-    levels: train, validation or test, of a run that has levels; by default test.
-    trust_code: import what the run names, where it is not Shoal's.
+    levels: train, validation or test, for a run with levels; by default test.
+    trust_code: import code that the run names.
     """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
@@ -57,6 +57,6 @@ def evaluate(
             returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
     finite = returns[np.isfinite(returns)]
     if not len(finite):
-        raise BadInput(f"{run}: no episode has a return, for rewards or observations of its environment are not finite")
+        raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")
     extremes = {"min": float(finite.min()), "max": float(finite.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}

@@ -1,4 +1,4 @@
-"""Writing a champion as a file for other programs."""
+"""`shoal export`: the champion as a file for other programs."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ EXTRA = "pip install 'shoal[onnx]'"
 
 @on_jax()
 def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
-    """Write the champion of a run: as ONNX or as arrays, by the ending of `file`; one of a trainer as its library saves it.
+    """Write the champion of a run as ONNX or arrays, by the ending of `file`, or as its library saves it.
 
-    Returns the files written, each with what there is to say of it. Raises BadInput.
+    Returns a description of each file. Raises BadInput.
 
-    trust_code: import what the run names, where it is not Shoal's.
+    trust_code: import code that the run names.
     """
-    file = absolute(file)  # that a trainer writes, whose environment may be elsewhere
+    file = absolute(file)  # a trainer may write it from another directory
     champion = measured = load_champion(run, trust_code)
     if champion.policy.save is not None:
         return champion.policy.save(file)
     if champion.experiment.config.get("precision") == "bfloat16":
-        # Many programs know float32 only, which the weights are.
+        # Weights are float32, the only precision of many programs.
         champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
         champion.experiment = measured.experiment
     if not file.parent.is_dir():
@@ -40,11 +40,11 @@ def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
 
             write_npz(champion, file)
             return [str(file)]
-    raise BadInput(f"{file}: the file must end in .onnx, which other programs run, or .npz, the arrays alone")
+    raise BadInput(f"{file}: the file must end in .onnx (the policy) or .npz (its weights)")
 
 
 def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
-    """measured: the same as it was measured, which may compute in bfloat16."""
+    """measured: the champion as it was evaluated, which may compute in bfloat16."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"ONNX needs the package {package}: {EXTRA}")
@@ -52,8 +52,8 @@ def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
 
     difference = write_onnx(champion, file, measured)
     assert champion.spec is not None
-    told = f"{difference:.1%} of its choices differ from those in Shoal"
+    text = f"{difference:.1%} of its choices differ from those in Shoal"
     if isinstance(champion.spec.action, Continuous):
-        told = f"its actions differ from those in Shoal by at most {difference:.1g}"
-    why = "" if measured is champion else ", where layers compute in bfloat16, and here in float32"
-    return f"{file} (run by onnxruntime, {told}{why})"
+        text = f"its actions differ from those in Shoal by at most {difference:.1g}"
+    why = "" if measured is champion else ", where layers compute in bfloat16 instead of float32"
+    return f"{file} (run by onnxruntime, {text}{why})"

@@ -1,4 +1,4 @@
-"""The flags of the `shoal` command: what stands for a field of an experiment, and what several subcommands take."""
+"""Flags of the `shoal` command: fields of an experiment, and flags that several subcommands share."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from shoal.core.errors import BadInput, error_context, shortened
 if TYPE_CHECKING:
     from shoal.experiment.experiment import Experiment
 
-# Flags for options of a field, each with its path.
+# Fields of flags that are not at the top of an experiment.
 INSIDE = {"select": "method.select", "explore": "method.explore"}
 INSIDE |= {"workspace": "exchange.workspace", "worker": "exchange.worker"}
-WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" in the help
+WHOLE = PrimitiveConstructorSpec(  # tyro shows "None" in the help of `int | None`
     nargs=1,
     metavar="N",
     instance_from_str=lambda given: _whole(given[0]),
@@ -32,13 +32,13 @@ WHOLE = PrimitiveConstructorSpec(  # tyro's own for `int | None` offers "None" i
 
 
 def flag(metavar: str | None, help: str, *aliases: str) -> Any:
-    """What the help says of a flag. Its default is told where the help does so, or where it is more than nothing."""
-    text, told, default = help.partition(" (default: ")
+    """The help of a flag, with its default if that is in the text or is not empty."""
+    text, given, default = help.partition(" (default: ")
 
     def hint(value: str) -> str:
         return "" if value in ("", "''", "None", "False") else f"(default: {value})"
 
-    return arg(metavar=metavar, help=text, help_behavior_hint=told[1:] + default if told else hint, aliases=aliases)
+    return arg(metavar=metavar, help=text, help_behavior_hint=given[1:] + default if given else hint, aliases=aliases)
 
 
 Whole = Annotated[int | None, WHOLE]
@@ -47,16 +47,15 @@ Run = Annotated[Path, Positional, flag("RUN", "a run directory")]
 File = Annotated[
     Path | None,
     Positional,
-    flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags win over it"),
+    flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
-Quiet = Annotated[bool, flag(None, "no progress, only the outcome and warnings")]
-Trust = Annotated[bool, flag(None, "import code that the run names, from the current directory too: it runs")]
+Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
+Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
 Set = Annotated[
     Settings,
     flag(
         "FIELD=VALUE",
-        "any field of an experiment file by its path, several times if need be: "
-        "--set hyper.epochs=2 --set method.select.bottom=0.4",
+        "any field of an experiment file by its path, repeatable: --set hyper.epochs=2 --set method.select.bottom=0.4",
     ),
 ]
 
@@ -70,7 +69,7 @@ def _whole(text: str) -> int:
 
 
 def _of(field: str, metavar: str) -> Any:
-    """A flag that stands for a field of the experiment; without it the file decides, and then the field's default."""
+    """The help of a flag for a field of the experiment."""
     defaults, described = _fields()
     default = f" (default: {defaults[field]})" if defaults[field] is not None else ""
     return flag(metavar, f"{described[field]}{default}")
@@ -78,22 +77,22 @@ def _of(field: str, metavar: str) -> Any:
 
 @cache
 def _fields() -> tuple[dict[str, Any], dict[str, str]]:
-    """Defaults and descriptions of the fields that have flags. Only the commands that have them import them."""
+    """Defaults and descriptions of the fields that have flags; imported by the commands that have them only."""
     from shoal.core.schema import descriptions
     from shoal.experiment.experiment import ExchangeSettings, Experiment
     from shoal.methods.pbt import Pbt
 
-    usual = Experiment()
-    defaults = vars(Pbt()) | vars(usual.exchange) | vars(usual)
-    defaults |= {"method": usual.method_name, "exchange": usual.exchange.name}
+    e = Experiment()
+    defaults = vars(Pbt()) | vars(e.exchange) | vars(e)
+    defaults |= {"method": e.method_name, "exchange": e.exchange.name}
     return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment)
 
 
 def changeable() -> Any:
-    """The help of what may be set when a run is resumed."""
+    """The help of `shoal resume --set`."""
     from shoal.experiment.experiment import CHANGEABLE
 
-    return flag("FIELD=VALUE", f"what may change in a run: {', '.join(CHANGEABLE)}")
+    return flag("FIELD=VALUE", f"fields that may change in a run: {', '.join(CHANGEABLE)}")
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Flags:
     python: Annotated[str | None, _of("python", "PATH")] = None
 
     def given(self) -> dict[str, Any]:
-        """Those that are there, by the field that each stands for."""
+        """The flags that are given, by the path of their field."""
         return {INSIDE.get(name, name): value for name, value in vars(self).items() if value is not None}
 
 
@@ -127,7 +126,7 @@ NOTHING = Flags()
 
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
-    """What a file and flags say together, and the fields that are from flags."""
+    """The experiment of a file and flags, and the fields that flags set."""
     from shoal.commands.shipped import found
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.files import assign, read
@@ -139,7 +138,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:
-    """The values of FIELD=VALUE, by field."""
+    """Values by field, of FIELD=VALUE."""
     from shoal.core.yaml_text import read_yaml
 
     given = {}
@@ -153,14 +152,14 @@ def assignments(set: Sequence[str]) -> dict[str, Any]:
 
 
 def look_here(wanted: bool = True) -> None:
-    """Find module:object of the user's own in the current directory, as `python -m` would."""
+    """Import the user's module:object from the current directory, as `python -m` does."""
     if wanted:
         sys.path.append(os.getcwd())
 
 
-# Isaac Lab's own, which `shoal import isaac` takes as they are.
-SWITCH = None  # in place of what a flag takes; N is a whole number
-PLACED = {  # and where
+# Flags of Isaac Lab, which `shoal import isaac` accepts.
+SWITCH = None  # the metavar of a flag without a value; N is an integer
+PLACED = {  # and the field of each
     "num_envs": ("N", "env.scene.num_envs"),
     "headless": (SWITCH, "as always"),
     "track": (SWITCH, "wandb"),
@@ -168,32 +167,32 @@ PLACED = {  # and where
     "wandb_name": ("NAME", "wandb.name"),
     "wandb_entity": ("NAME", "wandb.entity"),
 }
-STARTED = "isaac_task.py starts the simulator, where that can be changed"
-FILMED = "nothing is filmed in training"
-LEFT_OUT = {  # and why
+STARTED = "set it in isaac_task.py, which starts the simulator"
+RECORDED = "training records no video"
+LEFT_OUT = {  # and the reason
     "rl_library": ("NAME", "the file is one of rl_games"),
-    "agent": ("NAME", "the file says it"),
-    "seed": ("N", "all that is random derives from the experiment's own seed"),
-    "max_iterations": ("N", "generations say how long a run is"),
-    "checkpoint": ("PATH", "start names a run that members begin with"),
-    "sigma": ("X", "members begin as the task's file says"),
-    "device": ("NAME", "processes.gpus says which GPUs there are"),
-    "distributed": (SWITCH, "processes.gpus says which GPUs there are"),
+    "agent": ("NAME", "the file has it"),
+    "seed": ("N", "the seed of the experiment seeds everything"),
+    "max_iterations": ("N", "generations set the length of a run"),
+    "checkpoint": ("PATH", "use init_from"),
+    "sigma": ("X", "the task's file sets the initial sigma"),
+    "device": ("NAME", "processes.gpus names the GPUs"),
+    "distributed": (SWITCH, "processes.gpus names the GPUs"),
     **dict.fromkeys(("enable_cameras", "xr", "deterministic", "verbose", "info"), (SWITCH, STARTED)),
     **dict.fromkeys(("rendering_mode", "visualizer"), ("NAME", STARTED)),
     **dict.fromkeys(("kit_args", "experience"), ("TEXT", STARTED)),
     "max_visible_envs": ("N", STARTED),
-    "livestream": ("N", "isaac_task.py starts the simulator, without a screen"),
-    "video": (SWITCH, FILMED),
-    **dict.fromkeys(("video_length", "video_interval"), ("STEPS", FILMED)),
-    "anim_recording_enabled": (SWITCH, FILMED),
-    **dict.fromkeys(("anim_recording_start_time", "anim_recording_stop_time"), ("X", FILMED)),
+    "livestream": ("N", "isaac_task.py starts the simulator without a screen"),
+    "video": (SWITCH, RECORDED),
+    **dict.fromkeys(("video_length", "video_interval"), ("STEPS", RECORDED)),
+    "anim_recording_enabled": (SWITCH, RECORDED),
+    **dict.fromkeys(("anim_recording_start_time", "anim_recording_stop_time"), ("X", RECORDED)),
     **dict.fromkeys(
-        ("capture_env_sensors", "capture_env_sensors_length", "capture_env_sensors_interval"), ("N", FILMED)
+        ("capture_env_sensors", "capture_env_sensors_length", "capture_env_sensors_interval"), ("N", RECORDED)
     ),
-    "capture_env_sensors_format": ("NAME", FILMED),
+    "capture_env_sensors_format": ("NAME", RECORDED),
     "export_io_descriptors": (SWITCH, "shoal export writes the champion"),
-    "ray_proc_id": ("N", "Ray starts no process here"),
+    "ray_proc_id": ("N", "Shoal does not use Ray"),
 }
 SHORT = {"visualizer": ("--viz",), "ray_proc_id": ("-rid",)}
 _HELP = PLACED | {name: (takes, f"left out: {why}") for name, (takes, why) in LEFT_OUT.items()}

@@ -1,4 +1,4 @@
-"""`shoal runs`: the runs below a folder, a line each."""
+"""`shoal runs`: the runs in a folder, a line each."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ LONGEST = 99  # characters of a cell that a file fills
 
 
 class Line(NamedTuple):
-    """The line of a run."""
+    """A line of the table."""
 
     run: str
     environment: str
     method: str
     score: str
     steps: str
-    status: str  # or which of its files is not as it should be
-    date: str  # when it was last begun or resumed, UTC
+    status: str  # or a damaged file
+    date: str  # of the last start or resume, UTC
 
 
 def list_runs(folder: Path, screen: Screen) -> None:
-    """List them, the latest last. Raises BadInput where there is no such folder."""
+    """List the runs, the latest last. Raises BadInput if there is no such folder."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
     lines = [_read(run, folder) for run in sorted(_runs(folder), key=lambda run: (_begun(run), run))]
@@ -54,11 +54,11 @@ def list_runs(folder: Path, screen: Screen) -> None:
 
 
 def _runs(folder: Path) -> Iterator[Path]:
-    """The folders in it, itself among them, that have the file of an experiment, whatever that is; no link is followed."""
+    """Folders with an experiment.yaml, in this folder and below; links are not followed."""
     waiting = [folder]
     while waiting:
         inside: list[os.DirEntry[str]] = []
-        with suppress(OSError), os.scandir(folder := waiting.pop()) as entries:  # one of others, or gone meanwhile
+        with suppress(OSError), os.scandir(folder := waiting.pop()) as entries:  # no permission, or deleted meanwhile
             inside.extend(entries)
         if any(entry.name == FILE for entry in inside):
             yield folder
@@ -66,14 +66,14 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _read(run: Path, below: Path) -> Line:
-    """Return the line of a run, as far as its files can be read."""
+    """The line of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
     made_by, holder = files.read(PROVENANCE, last_line), files.read(LOCK, _holder)
     if "env" not in experiment:
         files.problems.append(f"{FILE} names no env")
-    score = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
-    mean, error = number(score.get("mean", score.get("fitness"))), number(score.get("standard_error"))
+    champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
+    mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
@@ -89,7 +89,7 @@ def _read(run: Path, below: Path) -> Line:
 
 
 def _holder(lock: Path) -> str:
-    """Return the state of a run without a result: its lock names a process, and its machine."""
+    """The status of a run without a result, by the process and machine in its lock."""
     text = read_text(lock)
     if not text:
         return "stopped"
@@ -101,7 +101,7 @@ def _holder(lock: Path) -> str:
 
 
 def _begun(run: Path) -> float:
-    """The time when a run was last begun or resumed, in seconds; 0 where it is unknown."""
+    """Time of the last start or resume of a run, in seconds; 0 if unknown."""
     for name in (PROVENANCE, FILE):
         with suppress(OSError):
             return (run / name).lstat().st_mtime
@@ -109,7 +109,7 @@ def _begun(run: Path) -> float:
 
 
 def _date(seconds: float) -> str:
-    """A time as text; empty where it is beyond all calendars."""
+    """A time as text; empty if it is out of range."""
     with suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC).isoformat()
     return ""

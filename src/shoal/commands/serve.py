@@ -1,4 +1,4 @@
-"""`shoal report --serve`: a page in the browser that renews itself while what it tells of goes on."""
+"""`shoal report --serve`: a page that reloads itself while the run goes on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.records.screen import Screen
 
-ADDRESS = "127.0.0.1"  # no other machine reaches it
-WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # whose changes change a page
-GLANCE = 1.0  # seconds between two looks at them
+ADDRESS = "127.0.0.1"  # this machine only
+WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # files that a page depends on
+INTERVAL = 1.0  # seconds between two checks of them
 OVER = "over"
 
-# Reloads a page when its stamp is no longer the one that it was made with. A browser that does so stays where it was read;
-# an answer that is an error, such as while the run is moved, is none.
+# Reloads a page when its stamp has changed; the browser keeps the scroll position. Errors, such as while the run is moved,
+# are ignored.
 RENEWAL = """<script>
 (() => {
   const shown = STAMP;
@@ -37,12 +37,12 @@ RENEWAL = """<script>
 
 
 def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) -> None:
-    """Write the page of what lies there again and again, and show it to browsers on this machine until Ctrl-C.
+    """Serve a page to browsers on this machine until Ctrl-C, written anew when its files change. Raises BadInput.
 
-    write: writes the page, and returns where it is. port: 0 is any that is free. Raises BadInput.
+    write: writes the page and returns its path. port: 0 is any free port
     """
     page = _Page(path, write)
-    page.stamp()  # what is no run is refused before there is an address
+    page.stamp()  # raises BadInput before the server starts
     with interruptible() as attend:
 
         class Server(ThreadingHTTPServer):
@@ -52,14 +52,14 @@ def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) 
                 attend()
 
             def handle_error(self, *_: object) -> None:
-                """A browser went away in the midst of an answer."""
+                """A browser closed the connection."""
 
         try:
             server = Server((ADDRESS, port), _handler(page))
         except (OSError, OverflowError) as error:
             raise BadInput(f"--port {port}: {error}") from error
         with server:
-            screen.print(f"look at it: http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)", soft_wrap=True)
+            screen.print(f"serving on http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)", soft_wrap=True)
             try:
                 server.serve_forever(poll_interval=0.2)
             except KeyboardInterrupt:
@@ -67,7 +67,7 @@ def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) 
 
 
 class _Page:
-    """A page, written anew where the files that it tells of have changed."""
+    """A page, written anew when its files have changed."""
 
     def __init__(self, path: Path, write: Callable[[Path], Path]):
         self._path, self._write = path, write
@@ -75,14 +75,14 @@ class _Page:
         self._text = ""
 
     def text(self) -> str:
-        """The page as it is now, with what renews it."""
+        """The current page, with the script that reloads it."""
         stamp = self.stamp()
         return self._text.replace("</body>", f"{renewal(stamp)}</body>")
 
     def stamp(self) -> str:
-        """What changes when the page does; it begins with `over` where nothing more will come."""
+        """A string that changes with the page; it begins with `over` once the run has ended."""
         with self._lock:
-            if not self._text or time.monotonic() - self._looked > GLANCE:
+            if not self._text or time.monotonic() - self._looked > INTERVAL:
                 now = self._newest()
                 if now != self._seen:
                     self._text, self._seen = self._write(self._path).read_text(encoding="utf-8"), now
@@ -91,25 +91,25 @@ class _Page:
 
     def _newest(self) -> str:
         files = sorted(file for name in WRITTEN for file in self._path.rglob(name))
-        told = []
+        stats = []
         for file in files:
-            with suppress(OSError):  # gone since it was listed, or in a folder of others
-                told.append((file.stat().st_mtime_ns, file.stat().st_size))
-        return f"{OVER if (self._path / 'result.json').exists() else 'on'} {hash(tuple(told))}"
+            with suppress(OSError):  # deleted meanwhile, or no permission
+                stats.append((file.stat().st_mtime_ns, file.stat().st_size))
+        return f"{OVER if (self._path / 'result.json').exists() else 'on'} {hash(tuple(stats))}"
 
 
 def renewal(stamp: str) -> str:
-    """The script that renews a page with this stamp; "" is that of an error, which any page replaces."""
+    """The script that reloads a page with this stamp; the stamp of an error page is ""."""
     return RENEWAL.replace("STAMP", json.dumps(stamp))
 
 
 def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Answers for the page and its stamp, and for nothing else."""
+        """Serve the page and its stamp only."""
 
         def do_GET(self) -> None:
-            host = (self.headers.get("Host") or "").partition(":")[0]  # with no port behind it where that is 80
-            if host not in (ADDRESS, "localhost"):  # a page of elsewhere whose name was made to lead here
+            host = (self.headers.get("Host") or "").partition(":")[0]  # browsers leave out port 80
+            if host not in (ADDRESS, "localhost"):  # against DNS rebinding
                 return self.send_error(HTTPStatus.FORBIDDEN)
             answers = {"/": ("text/html", page.text), "/stamp": ("text/plain", page.stamp)}
             if self.path not in answers:
@@ -118,8 +118,8 @@ def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
             try:
                 content = answer().encode()
             except (OSError, BadInput) as error:  # the disk is full, or the run was moved away
-                status, told = HTTPStatus.SERVICE_UNAVAILABLE, html.escape(str(error), quote=False)
-                content = f"<!DOCTYPE html><body><p>{told}</p>{renewal('')}</body>".encode(errors="replace")
+                status, text = HTTPStatus.SERVICE_UNAVAILABLE, html.escape(str(error), quote=False)
+                content = f"<!DOCTYPE html><body><p>{text}</p>{renewal('')}</body>".encode(errors="replace")
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(content)))
@@ -131,6 +131,6 @@ def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
         do_HEAD = do_GET  # noqa: N815
 
         def log_message(self, *_: object) -> None:
-            """The terminal stays quiet."""
+            """Print nothing."""
 
     return Handler

@@ -1,4 +1,4 @@
-"""The experiments and studies that come with Shoal: found by name, listed, and copied to be edited."""
+"""Experiments and studies that come with Shoal: found by name, listed, copied."""
 
 from __future__ import annotations
 
@@ -12,24 +12,23 @@ from shoal.core.escape import in_shell
 from shoal.records.screen import Screen, plain_table, styled
 
 PACKAGE = Path(__file__).parents[1]
-STUDIES = "studies/"  # so begin the names of those that are for `shoal study`
+STUDIES = "studies/"  # prefix of the names of studies
 SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Za-z`])")  # "et al. 2017" goes on
 
 
 def folder() -> Path:
-    """Where they are: in an installed package within it, in a clone beside its source."""
+    """The folder of experiments: inside an installed package, or beside the source of a clone."""
     within = PACKAGE / "experiments"
     return within if within.is_dir() else PACKAGE.parents[1] / "experiments"
 
 
 def names() -> list[str]:
-    """Of all of them: their paths in the folder, without the suffix."""
+    """Names of all experiments and studies: paths in the folder without suffix."""
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob("*.yaml"))
 
 
 def found(file: Path, study: bool = False) -> Path:
-    """The file that is meant: one of the user's, else the experiment, or study, of that name. Raises BadInput where there is
-    neither."""
+    """The user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
     if file.exists() or file.suffix:
         return file
     known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}
@@ -38,8 +37,8 @@ def found(file: Path, study: bool = False) -> Path:
     return folder() / f"{known[str(file)]}.yaml"
 
 
-def tell(screen: Screen) -> None:
-    """List them, each with the first sentence of its file."""
+def list_experiments(screen: Screen) -> None:
+    """List experiments and studies, each with the first sentence of its file."""
     for heading, studies in (("experiments, for shoal train", False), ("studies, for shoal study", True)):
         table = plain_table(show_header=False)
         for name in names():
@@ -49,9 +48,9 @@ def tell(screen: Screen) -> None:
 
 
 def copy(name: str) -> tuple[list[Path], str]:
-    """Copy one of them, or a whole folder of them, to where the command was called.
+    """Copy an experiment or a folder of them to the current directory.
 
-    Returns the new files, and the command that trains with them. Raises BadInput where there is none, or something is there.
+    Returns the new files, and the command that trains with them. Raises BadInput if there is none, or a file exists.
     """
     known = names()
     folders = {other.partition("/")[0] for other in known if "/" in other}
@@ -65,7 +64,7 @@ def copy(name: str) -> tuple[list[Path], str]:
         raise unknown("experiment", name, [*known, *folders])
     made = [place / file.name for file in files]
     if there := next((path for path in made if path.exists()), None):
-        raise BadInput("is there already, and stays as it is", file=there)
+        raise BadInput("exists already, and is not overwritten", file=there)
     place.mkdir(exist_ok=True)
     for file, new in zip(files, made, strict=True):
         shutil.copyfile(file, new)
@@ -74,6 +73,6 @@ def copy(name: str) -> tuple[list[Path], str]:
 
 
 def _about(file: Path) -> str:
-    """The first sentence of its comment."""
+    """The first sentence of the comment at the top of a file."""
     lines = takewhile(lambda line: line.startswith("# "), file.read_text(encoding="utf-8").splitlines())
     return SENTENCE.split(" ".join(line.removeprefix("# ") for line in lines))[0].rstrip(":")

@@ -1,4 +1,4 @@
-"""The toy of the PBT paper (arXiv 1711.09846, figure 2), run through the real selectors, explorers and evolver.
+"""The toy problem of the PBT paper (arXiv 1711.09846, figure 2), with Shoal's selectors, explorers and evolvers.
 
 The goal Q = 1.2 - (t0^2 + t1^2) cannot be differentiated; each of two members climbs a surrogate instead,
 1.2 - (h0 t0^2 + h1 t1^2), and begins at t = (0.9, 0.9) with h = (1, 0) or (0, 1): it sees one coordinate only. Alone,
@@ -36,9 +36,9 @@ SPACE = {"h0": Range(0.0, 1.0), "h1": Range(0.0, 1.0)}
 
 
 class Arm(NamedTuple):
-    """One way of running the members, one half of which begins with h = (1, 0), the other with h = (0, 1).
+    """One arm. Half of the members have h = (1, 0) at first, the others h = (0, 1).
 
-    inherit: a copy brings the hyperparameters along with the weights
+    inherit: copies include the hyperparameters
     """
 
     title: str
@@ -62,12 +62,12 @@ FIGURE = ("pbt", "explore", "exploit", "grid", "pb2", "mf_pbt")  # the four pane
 
 
 class Trajectories(NamedTuple):
-    """What N members did in S steps.
+    """N members over S steps.
 
     theta:  float64 [S + 1, N, 2], the weights of each member
     hyper:  float64 [S + 1, N, 2], its h0 and h1
     q:      float64 [S + 1, N], its Q
-    copied: bool [S + 1, N], whether its weights came from another at this step
+    copied: bool [S + 1, N], True where its weights were copied at this step
     """
 
     theta: np.ndarray
@@ -77,7 +77,7 @@ class Trajectories(NamedTuple):
 
 
 def run(arm: str, seed: int) -> Trajectories:
-    """One run of one of `ARMS`: gradient ascent, and a generation of evolution after every interval."""
+    """Run an arm: gradient ascent, and a generation of evolution after every interval."""
     _, method, inherit, n = ARMS[arm]
     evolver, everybody = method.evolver(SearchSpace(SPACE, {}, {}), n), np.arange(n)
     state, _ = evolver.init((seed, 0), everybody)
@@ -109,7 +109,7 @@ def final(arm: str, seed: int) -> float:
 
 
 def figure(path: Path, seed: int = 0) -> None:
-    """Draws one run of some arms: Q over the steps, and below it the way of the weights on the contours of Q."""
+    """Draw a run of each arm: Q over steps, and below it the weights on the contours of Q."""
     from matplotlib.figure import Figure
 
     canvas = Figure(figsize=(3 * len(FIGURE), 6.4), layout="constrained")
@@ -141,12 +141,12 @@ def figure(path: Path, seed: int = 0) -> None:
 
 
 def main(out: Path, seeds: int, console: Screen) -> None:
-    """Prints the table over `seeds` runs of every arm and saves the figure at `out`."""
+    """Print a table over `seeds` runs of every arm, and save the figure at `out`."""
     from rich.progress import track
     from rich.table import Table
 
     if out.suffix not in (".png", ".svg", ".pdf"):
-        raise BadInput(f"--out {out}: the picture must end in .png, .svg or .pdf")
+        raise BadInput(f"--out {out}: must end in .png, .svg or .pdf")
     if seeds < 1:
         raise BadInput(f"--seeds {seeds}: must be at least 1")
     runs = track(list(product(ARMS, range(seeds))), "members climb", console=console, transient=True)

@@ -1,4 +1,4 @@
-"""An ONNX graph in the making."""
+"""A builder of ONNX graphs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from onnx import helper, numpy_helper
 
 
 class Unsupported(Exception):
-    """A file cannot hold this operation."""
+    """An operation that ONNX export does not support."""
 
 
 class Known(NamedTuple):
-    """Numbers that are known while the graph is made. name: of the weights that they are."""
+    """A constant. name: of the weights it comes from."""
 
     array: np.ndarray
     name: str = "constant"
 
 
 class Wire(NamedTuple):
-    """What a node gives, by its name. narrow: the same before it was repeated along some axes, as most nodes do anyway."""
+    """An output of a node, by name. narrow: the value before it was broadcast, which most nodes do by themselves."""
 
     name: str
     narrow: Known | Wire | None = None
@@ -33,17 +33,17 @@ Value = Known | Wire
 
 
 class Graph:
-    """Nodes and weights. obs: the name of an input whose first axis is the batch; batch: the symbol of its size."""
+    """Nodes and weights. obs: an input whose first axis is the batch; batch: the symbol of its size."""
 
     def __init__(self, obs: str, batch: Any):
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, onnx.TensorProto] = {}
-        self.scores: list[tuple[Value, int]] = []  # what choices were the largest of, and among how many
+        self.scores: list[tuple[Value, int]] = []  # inputs of argmax, and their lengths
         self._obs, self._batch = Wire(obs), batch
         self._written: dict[int, tuple[Known, str]] = {}
 
     def add(self, operation: str, *inputs: Any, outputs: int = 1, **attributes: Any) -> Any:
-        """A node. Returns its wire, or a list of them. inputs: values, arrays, and whole numbers, which become int64."""
+        """Add a node. Returns its wire or wires. inputs: values, arrays, or integers, which become int64."""
         names = [f"{operation.lower()}.{len(self.nodes)}" + (f".{i}" if i else "") for i in range(outputs)]
         given = [x if isinstance(x, Value) else Known(np.asarray(x, getattr(x, "dtype", np.int64))) for x in inputs]
         self.nodes.append(helper.make_node(operation, [*map(self.name, given)], names, names[0], **attributes))
@@ -51,7 +51,7 @@ class Graph:
         return wires[0] if outputs == 1 else wires
 
     def name(self, value: Value) -> str:
-        """The name of a value; numbers that are known become weights of the graph."""
+        """The name of a value; constants become weights of the graph."""
         if isinstance(value, Wire):
             return value.name
         if id(value.array) not in self._written:
@@ -63,12 +63,12 @@ class Graph:
         return self._written[id(value.array)][1]
 
     def output(self, name: str, value: Value, dtype: Any, shape: Sequence[Any]) -> onnx.ValueInfoProto:
-        """Give a value out under this name, as this dtype. Returns what the file says of it."""
+        """Make a value an output of the graph. Returns its declaration."""
         self.nodes.append(helper.make_node("Cast", [self.name(value)], [name], name, to=element(dtype)))
         return typed(name, dtype, shape)
 
     def needed(self, outputs: Collection[str]) -> tuple[list[onnx.NodeProto], list[onnx.TensorProto]]:
-        """The nodes and weights that these outputs come from."""
+        """The nodes and weights that these outputs depend on."""
         names, nodes = set(outputs), []
         for node in reversed(self.nodes):
             if names.intersection(node.output):
@@ -77,24 +77,24 @@ class Graph:
         return nodes[::-1], [x for name, x in self.weights.items() if name in names]
 
     def reshape(self, x: Value, shape: Sequence[Any]) -> Value:
-        """In another shape, of which at most one side is not a plain number."""
+        """Reshape; at most one side may be symbolic."""
         sides = [n if isinstance(n, int) else -1 for n in shape]
         if sides.count(-1) > 1:
             raise Unsupported("a shape with two sides that depend on the batch")
         return Known(x.array.reshape(sides), x.name) if isinstance(x, Known) else self.add("Reshape", x, sides)
 
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
-        """With its axes in this order."""
+        """Transpose to this order of axes."""
         if isinstance(x, Known):
             return Known(x.array.transpose(axes), x.name)
         return self.add("Transpose", x, perm=list(axes))
 
     def repeat(self, x: Value, shape: Sequence[Any]) -> Value:
-        """Repeated along axes of length 1, to this shape."""
+        """Broadcast to this shape."""
         if all(isinstance(n, int) for n in shape):
             return self.add("Expand", x, shape)._replace(narrow=x)
         if any(not isinstance(n, int) and n != self._batch for n in shape):
-            raise Unsupported("a repetition that depends on the batch in another way than one of each")
+            raise Unsupported("a broadcast that depends on the batch size")
         parts = [[n] if isinstance(n, int) else self._batch_size for n in shape]
         return self.add("Expand", x, self.add("Concat", *parts, axis=0))._replace(narrow=x)
 
@@ -104,10 +104,10 @@ class Graph:
 
 
 def element(dtype: Any) -> int:
-    """ONNX's number of a dtype."""
+    """The element type of ONNX for a dtype."""
     return helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
 
 
 def typed(name: str, dtype: Any, shape: Sequence[Any]) -> onnx.ValueInfoProto:
-    """What a file says of one of its inputs or outputs."""
+    """The declaration of an input or output."""
     return helper.make_tensor_value_info(name, element(dtype), [n if isinstance(n, int) else str(n) for n in shape])

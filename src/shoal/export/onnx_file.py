@@ -18,29 +18,32 @@ from shoal.core.types import PyTree
 from shoal.environments.spaces import to_bounds
 from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
 from shoal.export.operations import translate
-from shoal.export.program import PolicyProgram, about, by_path, program_of
+from shoal.export.program import PolicyProgram, by_path, metadata, program_of
 from shoal.run.champion import Champion
 
-OPSET, IR = 17, 8  # which all runtimes since 2022 read
-TOLERANCE = 1e-5  # of what the file computes; see `compare`
-BATCHES, STEPS = (1, 7), 4  # with which it is checked
+OPSET, IR = 17, 8  # all runtimes since 2022 support them
+TOLERANCE = 1e-5  # see `compare`
+BATCHES, STEPS = (1, 7), 4  # of the check
 
 
 def write_onnx(champion: Champion, file: Path, measured: Champion | None = None) -> float:
-    """Write a champion of one of Shoal's own agents, once onnxruntime computes the same from it.
+    """Write a champion of one of Shoal's own agents, after a check with onnxruntime.
 
-    measured: the same as it was measured, where its layers compute in other numbers than those of the file
-    Returns the largest difference to the actions of `Champion.act` of the latter; see `compare`. Raises BadInput.
+    Returns the difference to the actions of `Champion.act`, of `measured` if it is given; see `compare`. Raises BadInput.
+
+    measured: the champion as it was evaluated, if its layers compute in another precision than the file
     """
     program = program_of(champion)
     try:
         model = model_of(program, champion)
     except Unsupported as reason:
-        raise BadInput(f"its network has {reason}, which ONNX cannot be told; a .npz holds its weights") from reason
+        raise BadInput(
+            f"its network has {reason}, which ONNX export does not support; a .npz holds its weights"
+        ) from reason
     data = model.SerializeToString()
     difference = compare(data, program, champion)
     if not difference <= TOLERANCE:
-        raise BadInput(f"not written: by onnxruntime its actions differ by {difference:.2g} from those in Shoal")
+        raise BadInput(f"not written: actions in onnxruntime differ by {difference:.2g} from those in Shoal")
     if measured not in (None, champion):
         difference = compare(data, program, measured)
     write_file(file, data)
@@ -48,7 +51,7 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None)
 
 
 def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
-    """The file's content. Raises Unsupported for an operation that it cannot hold."""
+    """The ONNX model. Raises Unsupported for an operation that ONNX cannot hold."""
     assert champion.spec is not None
     space, inputs = champion.spec.action, program.obs | program.memory
     first = next(iter(inputs))
@@ -62,7 +65,7 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
         outputs.append(graph.output(name, value, space.native if name in program.action else x.dtype, x.shape))
     widths = [space.n] if isinstance(space, Discrete) else [*getattr(space, "nvec", ())]
     if widths and [width for _, width in graph.scores] == widths:
-        # Actions are choices of the network: what each of them is the largest of is given out too.
+        # Discrete actions are an argmax of scores: these are an output too.
         parts = [scores for scores, _ in graph.scores]
         whole = graph.add("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
         outputs.append(graph.output("scores", whole, np.float32, (batch, sum(widths))))
@@ -71,16 +74,16 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     made = helper.make_graph(nodes, "policy", given, outputs, used)
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(made, opset_imports=opset, ir_version=IR, producer_name="shoal")
-    helper.set_model_props(model, about(champion))
+    helper.set_model_props(model, metadata(champion))
     onnx.checker.check_model(model, full_check=True)
     return model
 
 
 def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
-    """How far the actions of a file are from those of a champion, on some episodes of random observations.
+    """The difference between the actions of a file and of a champion, on random observations.
 
-    The largest difference, as a share of the largest action within the bounds, or of a larger one where these are open; of
-    choices, the share of those that are not the same.
+    Continuous: the largest difference, relative to the bounds, or to the action if it is larger. Discrete: the share of
+    actions that differ.
     """
     assert champion.spec is not None
     space = champion.spec.action
@@ -89,7 +92,7 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     options.intra_op_num_threads = 1
     try:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has an exception for every kind of refusal
+    except Exception as error:  # onnxruntime has many kinds
         raise BadInput(f"not written: onnxruntime cannot run it: {' '.join(str(error).split())[:200]}") from error
     outputs = [x.name for x in session.get_outputs()]
     off: list[np.ndarray] = []
@@ -111,13 +114,13 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
 
 
 def _reach(space: Continuous) -> np.ndarray:
-    """float64 [A]: how far from 0 the network's numbers from -1 to 1 reach in this space; above 0, as it divides."""
+    """float64 [A]: the largest absolute action in this space, above 0."""
     ends = [to_bounds(space, np.full(space.shape, end, np.float32)) for end in (-1, 1)]
     return np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
 
 
 def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:
-    """Random ones; whole numbers are those of images."""
+    """Random observations; integers are pixels."""
     random = np.random.default_rng(batch)
 
     def draw(leaf: Leaf) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The operations of JAX that a network is made of, each as nodes of ONNX (opset 17).
+"""Operations of JAX as nodes of ONNX (opset 17).
 
 Each entry of OPERATIONS is called with the graph, the step of the program, and the values of its inputs.
 """
@@ -14,17 +14,17 @@ from jax.extend.core import Literal
 
 from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
 
-# Operations that hold a program, and the name that they have for it.
+# Operations that call a program, and the parameter that holds it.
 CALLS = {
     **dict.fromkeys(("jit", "pjit", "checkpoint"), "jaxpr"),
     **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
     "custom_vmap_call": "call",
 }
-SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose")  # in another order, or another shape
+SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose")  # the same elements in another order or shape
 
 
 def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Sequence[Value]) -> list[Value]:
-    """Add the nodes of a program. What depends on known numbers alone is computed here. Returns its outputs.
+    """Add the nodes of a program, with constants folded. Returns its outputs.
 
     Raises Unsupported.
     """
@@ -53,14 +53,14 @@ def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Se
 
 
 def _together(step: Any, values: Sequence[Value]) -> Sequence[Value]:
-    """Inputs of a node that repeats them to one shape by itself; one of them has that shape."""
+    """Inputs of a node that broadcasts; one of them has the full shape."""
     narrow = [x.narrow if isinstance(x, Wire) and x.narrow is not None else x for x in values]
     whole = [var.aval.shape == step.outvars[0].aval.shape for var in step.invars]
     return narrow if any(n is x and w for n, x, w in zip(narrow, values, whole, strict=True)) else values
 
 
 def _each(operation: str, **attributes: Any) -> Callable:
-    """An operation on each element that ONNX has too."""
+    """An elementwise operation of ONNX."""
     return lambda graph, step, *values: graph.add(operation, *_together(step, values), **attributes)
 
 
@@ -116,7 +116,7 @@ def _slice(graph: Graph, step: Any, x: Value) -> Value:
 
 
 def _cut(graph: Graph, x: Value, shape: Sequence[Any], parts: Sequence[tuple[Any, Any, Any]]) -> Value:
-    """From, to and step of every axis."""
+    """Slice; parts: start, stop and step of every axis."""
     cut = {axis: part for axis, (n, part) in enumerate(zip(shape, parts, strict=True)) if part != (0, n, 1)}
     if not cut:
         return x
@@ -137,7 +137,7 @@ def _pad(graph: Graph, step: Any, x: Value, value: Value) -> Value:
 
 
 def _pick(graph: Graph, step: Any, x: Value, where: Value) -> Value:
-    """One place along some axes, as x[..., 0] asks for it."""
+    """Index some axes, as x[..., 0] does."""
     along, shape = step.params["dimension_numbers"].start_index_map, step.invars[0].aval.shape
     if not isinstance(where, Known) or where.array.shape != (len(along),):
         raise Unsupported("the operation gather")

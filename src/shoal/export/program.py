@@ -1,4 +1,4 @@
-"""A champion without Shoal: what it computes, as a program of plain operations; what is told of it; its arrays as a file."""
+"""A champion without Shoal: its policy as a traced program, its metadata, and its weights as a file."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ Named = dict[str, Any]  # by name, in the order of a program's inputs or outputs
 class PolicyProgram(NamedTuple):
     """(learned, obs, memory) -> (action, next memory), for a batch of any size.
 
-    operations: what is computed, of the inputs and for the outputs below, in their order
-    learned:    the arrays that are needed for it, by their path in the tree
-    obs:        shape and dtype, of a batch whose size is a symbol; memory: the same of each part of a recurrent state
-                that actions depend on
+    operations: the traced program, with inputs and outputs in the order below
+    learned:    the weights that it needs, by their path in the tree
+    obs:        shapes and dtypes for a symbolic batch size; memory: the same of a recurrent state that actions depend on
     action, next_memory: the same of the outputs
     """
 
@@ -49,29 +48,29 @@ class PolicyProgram(NamedTuple):
 
 
 def program_of(champion: Champion) -> PolicyProgram:
-    """The program of a champion of one of Shoal's own agents. Raises BadInput where it does not take every batch."""
+    """Trace the policy of one of Shoal's own agents. Raises BadInput if it does not take every batch size."""
     policy = champion.policy
     (batch,) = export.symbolic_shape("batch")
 
     def of_batch(x: Any) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((batch, *x.shape[1:]), x.dtype)
 
-    fresh = policy.carry((1,))
-    if any(np.asarray(x).any() for x in jax.tree.leaves(fresh)):
-        raise BadInput("its memory does not begin with zeros, which a file cannot say")
+    initial = policy.carry((1,))
+    if any(np.asarray(x).any() for x in jax.tree.leaves(initial)):
+        raise BadInput("its initial recurrent state is not zero, which a file cannot hold")
     obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), np.dtype(x.dtype)), champion.obs)
-    memory = jax.tree.map(of_batch, fresh)
+    memory = jax.tree.map(of_batch, initial)
     try:
         with nn.intercept_methods(_plainly):
             traced, (action, after) = jax.make_jaxpr(policy.greedy, return_shape=True)(champion.learned, obs, memory)
-    except Exception as error:  # whatever a network of somebody's own does with a size that is not known
-        raise BadInput(f"its network cannot be written for batches of any size: {one_line(error)}") from error
+    except Exception as error:  # of the user's network, for a symbolic size
+        raise BadInput(f"its network does not take batches of any size: {one_line(error)}") from error
     weights, seen, before = by_path("", champion.learned), by_path("obs", obs), by_path("memory", memory)
     actions, later = by_path("action", action), by_path("next_memory", after)
     remembered, needed = None, [False] * len(before)
-    while remembered != needed:  # until it remembers all that actions depend on, now or later
+    while remembered != needed:  # until it has all states that actions depend on, now or later
         remembered = needed
-        # Observations are inputs of the file, whether the network looks at them or not.
+        # Observations are inputs of the file even if the network ignores them.
         kept = [False] * len(weights) + [True] * len(seen) + remembered
         operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(actions) + remembered, kept)
         needed = used[len(weights) + len(seen) :]
@@ -86,40 +85,39 @@ def program_of(champion: Champion) -> PolicyProgram:
     )
 
 
-def about(champion: Champion) -> dict[str, str]:
-    """Texts by name: the observation and the action as JSON, where the policy comes from, and its experiment as YAML."""
+def metadata(champion: Champion) -> dict[str, str]:
+    """Texts by name: observation, action and champion as JSON, and the experiment as YAML."""
     spec = champion.spec
     assert spec is not None
     action = {"kind": type(spec.action).__name__, "dtype": spec.action.native, **asdict(spec.action)}
     action.pop("native", None)
     obs = champion.obs
     names = {key: f"obs.{key}" for key in obs} if isinstance(obs, dict) else "obs"  # in the order of the network
-    told = {
+    texts = {
         "observation": each(lambda leaf, name: {"name": name, **asdict(leaf)}, obs, names),
         "action": {"name": "action", "shape": spec.action.shape, **action},
         "champion": {"uid": champion.uid, "generation": champion.generation, "fitness": champion.fitness},
     }
-    return {name: json.dumps(plain(x)) for name, x in told.items()} | {"experiment": dump(champion.experiment)}
+    return {name: json.dumps(plain(x)) for name, x in texts.items()} | {"experiment": dump(champion.experiment)}
 
 
 def write_npz(champion: Champion, file: Path) -> None:
-    """Write the arrays that a champion of one of Shoal's own agents acts with, by their paths; and what is told of it,
-    under `about.NAME`. Raises BadInput."""
-    texts = {f"about.{name}": np.array(text) for name, text in about(champion).items()}
+    """Write the weights of one of Shoal's own agents by their paths, and metadata as `about.NAME`. Raises BadInput."""
+    texts = {f"about.{name}": np.array(text) for name, text in metadata(champion).items()}
     data = BytesIO()
     np.savez(data, allow_pickle=False, **program_of(champion).learned, **texts)
     write_file(file, data.getvalue())
 
 
 def by_path(name: str, tree: Any) -> Named:
-    """The leaves of a tree by their paths, such as params.policy.kernel; a tree that is one leaf has the name alone."""
+    """The leaves of a tree by their paths, such as params.policy.kernel; a single leaf has the name alone."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     paths = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
     return {".".join(filter(None, (name, path))): x for path, (_, x) in zip(paths, leaves, strict=True)}
 
 
 def _plainly(call: Callable, arguments: tuple, options: dict, context: Any) -> Any:
-    """One of Shoal's convolutions as a single operation, without what makes its training fast."""
+    """Trace Shoal's convolution as a single operation, without its training optimisations."""
     module = context.module
     if not isinstance(module, Conv) or context.method_name != "__call__":
         return call(*arguments, **options)

@@ -1,1 +1,1 @@
-"""What a run tells while it goes on."""
+"""Records of a run: callbacks, files and curves."""

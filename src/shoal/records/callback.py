@@ -1,4 +1,4 @@
-"""Callbacks: what they hear of a run."""
+"""Callbacks, and the events that they receive."""
 
 from __future__ import annotations
 
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
 
 
 class Start(NamedTuple):
-    """A run begins, or goes on."""
+    """The start of a run, or of one that is resumed."""
 
-    plan: Plan  # its experiment, and all that this names
-    devices: int  # on which the members of this process are
+    plan: Plan  # the experiment with all that it names
+    devices: int  # of the members of this process
     run_dir: Path
-    generation: int  # the first one to come
-    note: Callable[[str], None] = lambda message: None  # tells the user something, by way of all callbacks
-    provenance: Mapping[str, Any] = MappingProxyType({})  # by what it is made, as a line of provenance.jsonl
+    generation: int  # the first one
+    note: Callable[[str], None] = lambda message: None  # passes a message to all callbacks
+    provenance: Mapping[str, Any] = MappingProxyType({})  # a line of provenance.jsonl
 
 
 class Callback:
-    """Receives the events of a run. Every method here does nothing; a subclass overrides those that it needs."""
+    """Receives the events of a run. Methods do nothing; a subclass overrides those that it needs."""
 
     def start(self, event: Start) -> None:
-        """A run begins, or goes on."""
+        """The run starts or resumes."""
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         """`phase` (train, evaluate, evolve, champion) of a generation is `fraction` done."""
 
     def generation(self, event: Generation) -> bool | None:
-        """A generation has ended. Return True to end the run after it; it can be resumed."""
+        """A generation has ended. Return True to stop the run; it can be resumed."""
         return None
 
     def note(self, message: str) -> None:
-        """Something the user should know."""
+        """A message to the user."""
 
     def finish(self, result: dict[str, Any] | None) -> None:
-        """The run is over: with its result, or None when it was stopped or failed."""
+        """The run has ended. result: None if it was stopped or failed."""
 
 
 def about_method(plan: Plan) -> dict[str, Any]:
-    """What readers of the records need to know of the method, which they do not import."""
+    """Description of the method for readers of the records."""
     method, kind = plan.method, plan.kind
     traits = {"sampled": kind.sampled, "copies": method.copies, "tunes": method.tunes}
     return {

@@ -1,4 +1,4 @@
-"""What people see of a run: a live table, or plain lines where the output is not a terminal; signals when it is over."""
+"""The display of a run: a live table in a terminal, or plain lines; and signals before and after the run."""
 
 from __future__ import annotations
 
@@ -31,19 +31,16 @@ PHASES = {"train": "training", "evaluate": "evaluating", "evolve": "evolving"}
 
 
 class Display(Callback):
-    """Generation, fitness of best, median and worst, who copied whom, steps per second; below, what is done and time left.
-
-    Of members that are sampled around a mean: its return and rank, and returns of worst, average and best member.
-    """
+    """A row per generation: fitness, copies, steps per second; below, a progress bar and the time left."""
 
     def __init__(self, console: Screen, quiet: bool = False):
         self._console, self._quiet = console, quiet
         self._live: Live | Cell | None = None
-        self._renew: Callable[[], None] = lambda: None  # what is not drawn anew by a thread of its own
+        self._renew: Callable[[], None] = lambda: None  # for a view without a thread
         self._rows: list[tuple[str, ...]] = []
         self._phase, self._entered, self._fraction, self._compiles = "", 0.0, 0.0, False
         self._columns: dict[str, Column] = {}
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
     def start(self, event: Start) -> None:
         plan, run_dir, generation = event.plan, event.run_dir, event.generation
@@ -57,7 +54,7 @@ class Display(Callback):
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
         if e.budget is not None:
-            many = f"{e.budget:,} steps, those of evaluations included, in at most {many}"
+            many = f"{e.budget:,} steps, evaluation included, in at most {many}"
         self._say(
             styled(
                 *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
@@ -67,9 +64,9 @@ class Display(Callback):
         if plan.steps and plan.steps != e.interval:
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:
-            self._say("no space: all members have the same hyperparameters", "dim")
+            self._say("space is empty: all members have the same hyperparameters", "dim")
         if plan.halves:
-            self._say(f"{plan.halves}; the steps of those that end go to the others", "dim")
+            self._say(f"{plan.halves}; the remaining members get their steps", "dim")
             if plan.slowed:
                 self._say(f"that takes {plan.slowed}", "dim")
         if plan.normalised:
@@ -78,13 +75,13 @@ class Display(Callback):
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)
             self._say(
-                f"fitness is measured on {e.fitness.levels} levels; {other}: what the best returns on those of {other}",
+                f"fitness: on {e.fitness.levels} levels; {other}: return of the best member on {other} levels",
                 "dim",
             )
         if plan.kind.sampled:
             self._say(
-                f"mean: return of the policy that members are sampled around; rank: its place among these "
-                f"{e.population}, 1 where none is better; lowest, average, highest: their returns",
+                f"mean: return of the mean policy; rank: its rank among the {e.population} sampled members; "
+                "lowest, average, highest: returns of these members",
                 "dim",
             )
         if self._quiet:
@@ -101,9 +98,9 @@ class Display(Callback):
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         self._compiles = generation == self._first and fraction == 0 and phase in ("train", "evaluate")
-        if self._phase != (name := PHASES.get(phase, "testing the champion on fresh episodes")):
-            self._entered, self._phase = time.monotonic(), name  # in this order, as another thread draws them
-        # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
+        if self._phase != (name := PHASES.get(phase, "final evaluation")):
+            self._entered, self._phase = time.monotonic(), name  # in this order: another thread reads them
+        # Training takes most of the time: the bar shows that alone.
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         self._renew()
 
@@ -111,7 +108,7 @@ class Display(Callback):
         self._compiling += event.timing["compile"]
         self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
-        self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # of a budget, as it looks so far
+        self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # an estimate where there is a budget
         if DETERMINANT in event.metrics:
             self._columns = self._columns | {"determinant": _metric(DETERMINANT)}
         row = (
@@ -121,11 +118,11 @@ class Display(Callback):
         )
         self._rows = [*self._rows[-ROWS + 1 :], row]
         if self._live is None and not self._quiet:
-            told = {**dict(zip(self._headings(), row, strict=True)), "left": _clock(self._left())}
-            self._say("  ".join(f"{name} {value}" for name, value in told.items()))
+            values = {**dict(zip(self._headings(), row, strict=True)), "left": _clock(self._left())}
+            self._say("  ".join(f"{name} {value}" for name, value in values.items()))
         for what, members in _troubles(event).items():
-            if len(members) and what not in self._told:
-                self._told.add(what)
+            if len(members) and what not in self._noted:
+                self._noted.add(what)
                 self.note(f"generation {self._done}, {_named(members)}: {what}")
         of = event.metrics
         if event.generation == 0 and "returns/min" in of and of["returns/min"][0] == of["returns/max"][0]:
@@ -164,7 +161,7 @@ class Display(Callback):
         return ("generation", *self._columns, "steps/s")
 
     def _left(self) -> float:
-        """Seconds to the end, where the generations to come take as long as those of this process did, but for compiling."""
+        """Estimated seconds to the end, from the generations of this process without compiling."""
         each = (self._ended - self._began - self._compiling) / (self._done - self._first)
         return max(each * (self._total - self._done) - (time.monotonic() - self._ended), 0.0)
 
@@ -173,9 +170,9 @@ class Display(Callback):
             self._console.print(text, style=style, soft_wrap=True)
 
 
-class Late(Callback):
-    """Hears signals before a run begins, which end the command as before, and once it is over: so does the command then, in
-    a moment. In between it is the run that hears them."""
+class SignalsOutsideRun(Callback):
+    """Passes signals to their previous handlers before a run starts, and ignores them after it. The run handles them
+    in between."""
 
     def __init__(self) -> None:
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
@@ -184,20 +181,20 @@ class Late(Callback):
     def finish(self, result: dict[str, Any] | None) -> None:
         self._over = True
 
-    def hear(self, number: int) -> None:
+    def handle(self, number: int) -> None:
         handler = self._before[signal.Signals(number)]
         if not self._over and callable(handler):
             handler(number, None)
 
 
 def _troubles(event: Generation) -> dict[str, np.ndarray]:
-    """Problems, and the uids of the members that have them."""
+    """Problems, and uids of the members that have them."""
     stats = event.stats
     broken = event.metrics.get("steps/broken", np.zeros(len(stats.uid)))
     return {
         "rewards or observations of the environment were not finite, or too large for float32; such a step ends its "
-        "episode, which then has no return, and is not learned from": stats.uid[broken > 0],
-        "no fitness, as weights or returns are not finite": stats.uid[np.isnan(stats.fitness) & (stats.episodes > 0)],
+        "episode, which has no return and is not trained on": stats.uid[broken > 0],
+        "no fitness: weights or returns are not finite": stats.uid[np.isnan(stats.fitness) & (stats.episodes > 0)],
     }
 
 
@@ -212,22 +209,22 @@ def _copies(rows: Rows) -> str:
 
 
 def _fitness(kind: str) -> Column:
-    """The best, median or worst of the finite ones."""
+    """Best, median or worst fitness."""
     return lambda rows: _figure(rows.metrics["fitness"][kind])
 
 
 def _metric(name: str) -> Column:
-    """A metric that all members have in common."""
+    """A metric of the population."""
     return lambda rows: _figure(rows.metrics["members"][name][0])
 
 
 def _hyper(name: str) -> Column:
-    """A hyperparameter that all members have in common."""
+    """A hyperparameter that all members share."""
     return lambda rows: _figure(rows.lineage[0]["hyper"][name])
 
 
 def _on_levels(purpose: str, rows: Rows) -> str:
-    """What the fittest member returns on the levels of a purpose."""
+    """The return of the fittest member on the levels of a purpose."""
     best = max(rows.lineage, key=lambda row: -math.inf if row["fitness"] is None else row["fitness"])
     return _figure(best["levels"][purpose])
 
@@ -246,8 +243,8 @@ SAMPLED = {
 }
 DETERMINANT = "diversity/determinant"
 ALIKE = (
-    "all members of the first generation returned the same, and nothing can be learned from that: larger perturbations, or "
-    "config.normalise_observations, may tell them apart"
+    "all members of the first generation have the same return, so there is nothing to learn from; try a larger sigma or "
+    "config.normalise_observations"
 )
 
 

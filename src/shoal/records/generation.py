@@ -1,4 +1,4 @@
-"""What there is to record of a generation: the event, the rows of lineage.jsonl and metrics.jsonl, and how they are read."""
+"""The event of a generation, its rows in lineage.jsonl and metrics.jsonl, and their reader."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """What the files of a run hold of one generation."""
+    """The rows of a generation in the files of a run."""
 
-    lineage: list[dict[str, Any]]  # one row per member: uid, fitness, hyperparameters, and the parent that it copies
+    lineage: list[dict[str, Any]]  # one row per member: uid, fitness, hyperparameters, and parent
     metrics: dict[str, Any]  # the generation as a whole
 
     @property
@@ -32,22 +32,22 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Generation:
-    """The events of one generation."""
+    """The result of a generation."""
 
     generation: int
     stats: PopulationStats  # of the individuals, after the interval and before the decision
-    parents: PopulationStats  # [N], of the members whose weights each member continues with
+    parents: PopulationStats  # [N], of the members that each member copied, or its own
     hyper: dict[str, np.ndarray]  # float32 [N] each, of the next interval
     explored: np.ndarray  # bool [N]
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
     evaluation_steps: int
     champion: ChampionSoFar
-    timing: dict[str, float]  # of its phases; of `record` once all callbacks have heard of it
+    timing: dict[str, float]  # seconds of its phases; `record` is set after all callbacks
 
     @cached_property
     def rows(self) -> Rows:
-        """What the files of the run are to hold of it."""
+        """The rows of this generation in the files of the run."""
         stats, parents, champion = self.stats, self.parents, self.champion
         columns = _plain(
             {
@@ -89,18 +89,18 @@ class Generation:
 
     @property
     def levels(self) -> dict[str, np.ndarray]:
-        """[N] each: returns on the levels of train and validation, and the gap; empty where there are no levels."""
+        """[N] each: returns on train and validation levels, and the gap; empty without levels."""
         start = "levels/"
         return {name.removeprefix(start): x for name, x in self.metrics.items() if name.startswith(start)}
 
     @property
     def copied(self) -> np.ndarray:
-        """bool [N]: the members that copied another."""
+        """bool [N]: members that copied another."""
         return self.parents.uid != self.stats.uid
 
 
 def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
-    """The generations before `before` that the files of a run hold, in order, one after another."""
+    """Yield the generations before `before` from the files of a run."""
     lineage = (row for row in each_line(run_dir / "lineage.jsonl") if isinstance(row.get("steps"), int))
     metrics = each_line(run_dir / "metrics.jsonl")
     entry = next(metrics, None)
@@ -114,7 +114,7 @@ def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
 
 
 def finite_or_none(values: Any) -> Any:
-    """A number or an array of them as Python has them; None where one is not finite, for JSON has no NaN."""
+    """Python numbers; None where a number is not finite, as JSON has no NaN."""
     found = np.asarray(values)
     return np.where(np.isfinite(found), found.astype(object), np.array(None)).tolist()
 

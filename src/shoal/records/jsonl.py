@@ -1,4 +1,4 @@
-"""JSON, one object per line: appended during the run, cut back when it resumes."""
+"""JSON Lines: appended during the run, truncated when it resumes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 from shoal.core.atomic import LARGEST, check_size, open_file, parse_json, read_file
 
 MISSING = (FileNotFoundError, NotADirectoryError)
-AT_ONCE = 1000  # rows in memory while a file is written anew: a long run has millions
+AT_ONCE = 1000  # rows in memory while a file is rewritten: a long run has millions
 
 
 class Lines:
-    """A file of rows; rows of generations before `before` are kept.
+    """A file of rows that keeps the rows of generations before `before`.
 
-    It is written as a new file, and remains open. A process that takes over the run does the same: what the replaced
-    process still appends goes to a file without a name. via: the folder where the new file is made.
+    It is rewritten as a new file and stays open. A process that takes over the run does the same: rows that the replaced
+    process still appends go to an unlinked file. via: the folder of the temporary file.
     """
 
     def __init__(self, path: Path, before: int, via: Path):
@@ -40,13 +40,13 @@ class Lines:
             raise
 
     def write(self, rows: list[dict[str, Any]]) -> None:
-        """Append rows in one go."""
+        """Append rows in one write."""
         data = "".join(json.dumps(row) + "\n" for row in rows).encode()
         while data:
             data = data[self._file.write(data) :]
 
     def sync(self) -> None:
-        """Make sure that what was written survives a power cut."""
+        """Flush to the disk, to survive a power cut."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -54,12 +54,12 @@ class Lines:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The objects of a JSONL file, all at once."""
+    """A list of the objects of a JSONL file."""
     return list(each_line(path))
 
 
 def last_line(path: Path) -> dict[str, Any]:
-    """The last object of a JSONL file, looked for from its end; empty where there is none."""
+    """The last object of a JSONL file, read from its end; empty if there is none."""
     with suppress(*MISSING), open_file(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LARGEST - 2))
         data = file.read()
@@ -74,7 +74,7 @@ def last_line(path: Path) -> dict[str, Any]:
 
 
 def each_line(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a JSONL file, one after another; a missing file is empty, and a half-written line is skipped."""
+    """Yield the objects of a JSONL file; a missing file is empty, and an incomplete line is skipped."""
     with suppress(*MISSING), open_file(path) as file:
         while line := file.readline(LARGEST + 1):
             check_size(path, len(line), LARGEST, "a line of ")
@@ -83,7 +83,7 @@ def each_line(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:
-    """The object of a line; None where it is none."""
+    """The object of a line; None if it is damaged."""
     try:
         entry = parse_json(line.decode(errors="replace"))
     except ValueError:
@@ -92,7 +92,7 @@ def _entry(line: bytes) -> dict[str, Any] | None:
 
 
 def read_text(path: Path) -> str:
-    """What a text file holds; a missing one is empty."""
+    """The content of a text file; a missing one is empty."""
     with suppress(*MISSING):
         return read_file(path).decode(errors="replace")
     return ""

@@ -1,4 +1,4 @@
-"""A notebook's side of a run: what the terminal draws anew in its place, in the output of a cell."""
+"""The display of a run in the output of a notebook cell."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from rich.console import RenderableType
 from shoal.records.screen import Screen
 
 WIDTH = 110  # characters of a line
-EVERY = 0.25  # seconds between two drawings, which travel to the browser
+EVERY = 0.25  # seconds between updates
 PRE = '<pre style="margin: 0; line-height: 1.3; overflow-x: auto; white-space: pre">{code}</pre>'
 
 
 class Cell:
-    """A drawing in the output of the cell that runs, drawn anew when something has changed."""
+    """A live view in the output of a cell."""
 
     def __init__(self, view: Callable[[], RenderableType]):
         self._view = view
 
     def start(self) -> None:
-        from IPython.display import display  # which a notebook has
+        from IPython.display import display  # present in a notebook
 
         self._drawn = time.monotonic()
         self._handle = display(self._picture(), raw=True, display_id=True)
 
     def refresh(self) -> None:
-        """Draw it, unless that was done a moment ago."""
+        """Update the view, unless that was a moment ago."""
         if time.monotonic() - self._drawn >= EVERY:
             self._draw()
 
     def stop(self) -> None:
-        """Leave it as it is now."""
+        """Update the view for the last time."""
         self._draw()
 
     def _draw(self) -> None:

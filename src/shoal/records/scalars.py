@@ -1,4 +1,4 @@
-"""The numbers of a generation that are shown as curves: of the population as a whole, and of every member."""
+"""Scalars of a generation for TensorBoard and W&B: of the population, and of every member."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from shoal.records.generation import Rows
 
 COMMON = ("diversity/determinant", "diversity/log_determinant")  # metrics that all members have in common
-PAIRS = "diversity/to "  # so begin those of pairs of members: a matrix is no curve
-MEMBERS_SHOWN = 64  # more curves on a page cannot be read, and writing them takes as long as training
+PAIRS = "diversity/to "  # prefix of metrics of pairs of members, which are no curves
+MEMBERS_SHOWN = 64  # more curves are illegible, and writing them takes as long as training
 
 
 class Scalar(NamedTuple):
-    """A point of a curve. value: NaN where there is no number. member: its uid; None for the population as a whole."""
+    """A point of a curve. value: NaN if there is none. member: its uid; None for the population."""
 
     name: str
     value: float
@@ -26,14 +26,14 @@ class Scalar(NamedTuple):
 
 
 def scalars(rows: Rows, plan: Plan) -> Iterator[Scalar]:
-    """The points of one generation."""
+    """Yield the points of a generation."""
     yield Scalar("population/steps_per_second", rows.metrics["timing"]["steps_per_second"])
     yield Scalar("champion/fitness", _number(rows.metrics["champion"]["fitness"]))
     yield from _of_sampled(rows) if plan.kind.sampled else _of_members(rows, plan.method)
 
 
 def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
-    """The population as a whole, and its members."""
+    """Scalars of the population and of its members."""
     for kind in ("best", "median", "worst"):
         if rows.metrics["fitness"][kind] is not None:
             yield Scalar(f"population/fitness/{kind}", rows.metrics["fitness"][kind])
@@ -66,5 +66,5 @@ def _of_sampled(rows: Rows) -> Iterator[Scalar]:
 
 
 def _number(value: float | None) -> float:
-    """JSON has no NaN."""
+    """NaN for None, as JSON has no NaN."""
     return math.nan if value is None else value

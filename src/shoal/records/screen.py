@@ -1,4 +1,4 @@
-"""The screen: where all that Shoal prints meets the terminal."""
+"""The terminal, to which everything that Shoal prints goes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,7 @@ from shoal.core.escape import escape, speakable
 
 
 class Screen(Console):
-    """Standard output or error. A text is one line and means itself: nothing in it is markup, or steers the terminal.
-
-    What has a style of Shoal's own is `styled`.
-    """
+    """Standard output or error. Text is printed literally in one line: no markup, no control characters. See `styled`."""
 
     def __init__(self, **options: Any):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -26,12 +23,11 @@ class Screen(Console):
 
     @property
     def redraws(self) -> bool:
-        """Whether what is printed can be drawn anew in its place: in a terminal, but for `TERM=dumb`, and not in a pipe,
-        even where FORCE_COLOR asks for colours."""
+        """True if output can be redrawn in place: in a terminal except `TERM=dumb`, not in a pipe with FORCE_COLOR."""
         return self.is_terminal and not self.is_dumb_terminal and (self._meant or self.file.isatty())
 
     def status(self, status: Any, **options: Any) -> Any:
-        """A word on what is going on, where it can be taken away again."""
+        """A temporary status line, if it can be removed again."""
         return super().status(status, **options) if self.redraws else nullcontext()
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -39,13 +35,13 @@ class Screen(Console):
 
 
 class Output(Screen):
-    """One of a run, which goes on when nobody reads any more, as with `| head`."""
+    """Standard output of a run, which goes on when its reader is gone, as with `| head`."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         if not self.stderr:
-            Output(stderr=True).print("shoal: nobody reads the output any more; the run goes on")
+            Output(stderr=True).print("shoal: output is closed; the run goes on")
 
 
 def plain_table(*heads: str, **options: Any) -> Table:
@@ -54,7 +50,7 @@ def plain_table(*heads: str, **options: Any) -> Table:
 
 
 def styled(*parts: str | tuple[str, str]) -> Text:
-    """A line of several parts; those that are (text, style) have one."""
+    """A line of several parts: text, or (text, style)."""
     whole = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part

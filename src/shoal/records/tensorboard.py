@@ -1,4 +1,4 @@
-"""TensorBoard scalars: the population as a whole, and every member where members live on."""
+"""TensorBoard scalars of the population and its members."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from shoal.records.callback import Start
     from shoal.records.generation import Generation
 
-LATER = 0.1  # seconds after a generation that its curves are written, with those of the generations in between
+LATER = 0.1  # seconds from a generation until its curves are written, together with later ones
 
 
 class TensorBoard(Callback):
     """Writes RUN/tensorboard. The horizontal axis is environment steps per member.
 
-    It is written behind the run, step after step, so that a kill may lose the newest points: all are written again when the
-    run is resumed. Where it cannot be written any more that is told once, and the run goes on.
+    A thread writes behind the run, so a kill may lose the newest points: a resumed run writes all of them again. If writing
+    fails, the user gets one note and the run goes on.
     """
 
     def start(self, event: Start) -> None:
         self._run_dir, self._plan, self._note = event.run_dir, event.plan, event.note
         self._folder = event.run_dir / "tensorboard"
         self._error: Exception | None = None
-        self._told = False
+        self._noted = False
         self._waiting: deque[Generation] = deque()
         self._ending = threading.Event()
         self._pool = ThreadPoolExecutor(1, "tensorboard")  # hundreds of scalars, written while the next interval runs
@@ -47,7 +47,7 @@ class TensorBoard(Callback):
 
     @cached_property
     def _file(self) -> Path:
-        """A new file of events, which begins with the version of its format."""
+        """A new event file that starts with the version of its format."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         self._folder.mkdir(exist_ok=True)
@@ -57,22 +57,21 @@ class TensorBoard(Callback):
         return path
 
     def _append(self, path: Path, event: Any) -> None:
-        """Write an event at the end of a file, which is an error where it was removed. TensorBoard's own writer does so in
-        another thread, which prints the traceback of what it meets."""
+        """Append an event to an existing file. TensorBoard's writer does so in a thread that prints tracebacks of errors."""
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         with os.fdopen(open_descriptor(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
             RecordWriter(file).write(event.SerializeToString())
 
     def generation(self, event: Generation) -> None:
-        self._tell()
+        self._note_error()
         if self._error is None:
             self._waiting.append(event)
             if len(self._waiting) == 1:
                 self._later(self._write_waiting)
 
     def _later(self, work: Callable[..., None], *arguments: Any) -> None:
-        """Have the thread do some work; none after an error, for a gap in the curves would never be filled."""
+        """Submit work to the thread. After an error it does nothing: gaps in curves are filled by a resume only."""
 
         def attempt() -> None:
             if self._error is None:
@@ -83,30 +82,29 @@ class TensorBoard(Callback):
 
         self._pool.submit(attempt)
 
-    def _tell(self) -> None:
-        """Tell what the thread has met, once."""
+    def _note_error(self) -> None:
+        """Note an error of the thread, once."""
         error = self._error
-        if error is not None and not self._told:
-            self._told = True
+        if error is not None and not self._noted:
+            self._noted = True
             why = described(error) if isinstance(error, OSError) else one_line(error)
-            self._note(f"no more curves are written: {why}")
+            self._note(f"TensorBoard curves are no longer written: {why}")
 
     def _write_waiting(self) -> None:
-        self._ending.wait(LATER)  # first the loop needs the interpreter, until the next interval is under way
+        self._ending.wait(LATER)  # until then the main thread needs the interpreter
         waiting = iter(lambda: self._waiting.popleft() if self._waiting else None, None)
         self._write(event.rows for event in waiting)
 
     def _rewrite(self, generation: int) -> None:
-        """Write the curves of all generations before this one again; what was there of them goes once that is done."""
+        """Write the curves of all generations before this one to a new file, then remove the old ones."""
         before = list(self._folder.glob("*tfevents*"))
         self._write(read_rows(self._run_dir, generation))
         for path in before:
             remove(path)
 
     def _write(self, generations: Iterable[Rows]) -> None:
-        """One event for each generation: TensorBoard's own `add_scalar`, which writes one for every number, takes ten times
-        as long. Imported by the thread that writes: it takes longer than a first generation should wait."""
-        from tensorboard.compat.proto.event_pb2 import Event
+        """Write one event per generation: `add_scalar` writes one per number and takes ten times as long."""
+        from tensorboard.compat.proto.event_pb2 import Event  # slow, so in this thread
         from tensorboard.compat.proto.summary_pb2 import Summary
 
         for rows in generations:
@@ -121,4 +119,4 @@ class TensorBoard(Callback):
         if hasattr(self, "_pool"):
             self._ending.set()
             self._pool.shutdown()
-            self._tell()
+            self._note_error()

@@ -1,4 +1,4 @@
-"""Curves at Weights & Biases: one run there for the population, or one for each member."""
+"""Curves in Weights & Biases: a run of W&B for the population, or for each member."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ if TYPE_CHECKING:
     from shoal.records.callback import Start
     from shoal.records.generation import Generation
 
-STEPS = "steps"  # the axis of all curves: environment steps per member
-POPULATION = "population"  # the run that is of no member
+STEPS = "steps"  # the x-axis of all curves: environment steps per member
+POPULATION = "population"  # the run of W&B for the population
 
 
 class WandbRuns(Callback):
-    """Sends what TensorBoard shows. The horizontal axis is the environment steps of a member, as there.
+    """Logs the scalars of TensorBoard, over environment steps per member.
 
-    RUN/wandb.json keeps the ids of the runs, so that a run that is resumed goes on there. Raises BadInput where the package
-    is missing, or does not let anybody in.
+    RUN/wandb.json holds the ids of its runs for a resume. Raises BadInput if the package is missing or login fails.
     """
 
     def __init__(self, settings: WeightsAndBiases):
@@ -44,7 +43,7 @@ class WandbRuns(Callback):
         self._resolved, self._run_dir = event.plan, event.run_dir
         self._config = plain(to_dict(event.plan.experiment)) | {"provenance": dict(event.provenance)}
         self._ids = self._known(event)
-        self._run(POPULATION)  # what is wrong with it shows before anything is trained
+        self._run(POPULATION)  # raises BadInput before anything is trained
 
     def generation(self, event: Generation) -> None:
         points: dict[str, dict[str, float]] = {}
@@ -66,28 +65,28 @@ class WandbRuns(Callback):
             run.finish()
 
     def _known(self, event: Start) -> dict[str, str]:
-        """The id of each run there, by its name. Where that cannot be read, new ones begin."""
+        """Ids of the runs of W&B by name; empty if the file is damaged."""
         file = event.run_dir / "wandb.json"
         try:
             known = parse_json(read_or_nothing(file) or "{}")
             return {name: id_ for name, id_ in known.items() if isinstance(id_, str)}
         except (ValueError, AttributeError):  # no JSON, or no mapping
-            event.note(f"{file} is damaged: the curves go on in new runs of W&B")
+            event.note(f"{file} is damaged: curves continue in new runs of W&B")
             return {}
 
     def _place(self, name: str, member: int | None) -> tuple[str, str]:
-        """The run that a curve belongs to, and its name there."""
+        """The run of W&B that a curve belongs to, and its name there."""
         if member is None:
             return POPULATION, name
         return (POPULATION, f"{name}/member{member}") if self._settings.runs == "one" else (f"member{member}", name)
 
     def _run(self, name: str) -> Any:
-        """A run of W&B, which goes on if it was there before."""
+        """A run of W&B, created or resumed."""
         if name in self._runs:
             return self._runs[name]
-        settings, run_dir, fresh = self._settings, self._run_dir, name not in self._ids
+        settings, run_dir, new = self._settings, self._run_dir, name not in self._ids
         called = settings.name or run_dir.name
-        if fresh:
+        if new:
             self._ids[name] = uuid.uuid4().hex[:12]
             write_file(run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
         try:
@@ -99,15 +98,17 @@ class WandbRuns(Callback):
                 entity=settings.entity,
                 tags=list(settings.tags),
                 id=self._ids[name],
-                resume=None if fresh or settings.mode == "offline" else "allow",
+                resume=None if new or settings.mode == "offline" else "allow",
                 mode=settings.mode,
                 dir=str(run_dir),
                 config=self._config,
                 reinit="create_new",  # several at a time
-                # The terminal is the display's; which commit it was, provenance says, and git runs no program for it.
+                # The terminal belongs to the display, and provenance has the commit.
                 settings={"silent": True, "console": "off", "disable_git": True},
             )
-        except Exception as error:  # whatever keeps the package from its servers
-            raise BadField("wandb", one_line(error), "with wandb: {mode: offline} it can be sent later") from error
+        except Exception as error:  # of any kind
+            raise BadField(
+                "wandb", one_line(error), "wandb: {mode: offline} records curves for a later upload"
+            ) from error
         self._runs[name].define_metric("*", step_metric=STEPS)
         return self._runs[name]
