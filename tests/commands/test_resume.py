@@ -627,7 +627,7 @@ def test_host_environments_go_on_with_fresh_episodes(tmp_path: Path) -> None:
     before = rows(run / "lineage.jsonl")
     outcome = shoal("resume", run)
     assert (outcome.code, outcome.err) == (0, "")
-    assert "host environments cannot be saved: the run goes on with fresh episodes" in outcome.out
+    assert "host environments cannot be saved: the run goes on with new episodes" in outcome.out
     lineage = rows(run / "lineage.jsonl")
     assert lineage[: len(before)] == before
     assert [(r["generation"], r["uid"]) for r in lineage] == [(g, u) for g in range(4) for u in range(4)]

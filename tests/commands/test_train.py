@@ -193,7 +193,11 @@ def test_plain_lines_where_nobody_watches(six: Path) -> None:
         assert int(speed.replace(",", "")) == pytest.approx(row["timing"]["steps_per_second"], abs=1)
     assert lines[6].startswith("champion: ")
     assert "on 8 held-out episodes" in lines[6]
+<<<<<<< HEAD
     assert [line.split(":")[0] for line in lines[7:]] == ["report", "curves", "video"]
+=======
+    assert [line.split(":")[0] for line in lines[7:]] == ["look at it", "the curves", "play"]
+>>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
     assert str(six / "report.html") in lines[7]
     assert "\x1b" not in "".join(lines)
 

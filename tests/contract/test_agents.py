@@ -140,8 +140,10 @@ def test_every_hyperparameter_takes_effect_on_its_member_alone(case):
 
 
 def test_new_hyperparameters_are_not_traced_again(case):
+    case.live()  # its programs may have been dropped since they were traced
+    traces = case.traces
     case.live(case.start._replace(hyper=jax.tree.map(lambda x: x * np.float32(0.7), case.hyper)))
-    assert case.traces == 1
+    assert case.traces == traces
 
 
 def test_ranges_name_hyperparameters_and_hold_their_defaults(case):

@@ -413,5 +413,5 @@ def test_steps_are_counted_right(method: str, hosted: bool, tmp_path: Path) -> N
         assert [row["steps"] for row in metrics] == np.cumsum([4 * 2 * mean for mean in means]).tolist()
     else:
         assert [row["steps"] for row in metrics] == [4 * 2 * 60, 2 * 4 * 2 * 60]
-    if hosted:  # and it goes on, with fresh episodes
+    if hosted:  # and it goes on, with held-out episodes
         assert resume(tmp_path / "r", 3).summary["generations"] == 3

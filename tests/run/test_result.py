@@ -1,4 +1,4 @@
-"""What a run says of its champion: of fresh episodes. Those that were broken have no return, and JSON has no NaN."""
+"""What a run says of its champion: of held-out episodes. Those that were broken have no return, and JSON has no NaN."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def resume(
     given: what `shoal resume --set` may change, and objects that no name leads to, with which the run was started.
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
-    fresh episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
+    new episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
     there is nothing to continue, and what `train` raises.
     """
     file = Path(run_dir).absolute() / "experiment.yaml"

@@ -103,7 +103,7 @@ def summarise(
 ) -> dict[str, Any]:
     """Everything that result.json holds.
 
-    done: generations so far. tested: what the champion's fresh episodes say of it; empty where there is none.
+    done: generations so far. tested: what the champion's held-out episodes say of it; empty where there is none.
     """
     experiment, method = plan.experiment, about_method(plan)
     told = {

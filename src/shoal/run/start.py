@@ -193,7 +193,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     if c.plan.method.ends_members:
         c.ended = totals.steps - int(c.shard.stats().steps.sum())
     if not c.plan.kind.resumes_exactly:
-        c.control.note("host environments cannot be saved: the run goes on with fresh episodes")
+        c.control.note("host environments cannot be saved: the run goes on with new episodes")
     contenders = replace(first.contenders, best=tuple(best))
     return State(done, parts["run"]["evolution"], contenders, totals.steps, tested, totals.seconds)
 
