@@ -21,13 +21,9 @@ def main() -> None:
 
     champion = result.champion
     test = result.summary["champion"]["evaluation"]
-<<<<<<< HEAD
-    print(f"{result.run_dir}: {test['mean']:.0f} ± {test['standard_error']:.1f} on {test['episodes']} held-out episodes")
-=======
     print(
         f"{result.run_dir}: {test['mean']:.0f} ± {test['standard_error']:.1f} on {test['episodes']} held-out episodes"
     )
->>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
     print(f"member {champion.uid} last trained with a learning rate of {champion.hyper['learning_rate']:.2g}")
 
     env = gymnasium.make("CartPole-v1")

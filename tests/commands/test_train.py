@@ -193,11 +193,7 @@ def test_plain_lines_where_nobody_watches(six: Path) -> None:
         assert int(speed.replace(",", "")) == pytest.approx(row["timing"]["steps_per_second"], abs=1)
     assert lines[6].startswith("champion: ")
     assert "on 8 held-out episodes" in lines[6]
-<<<<<<< HEAD
     assert [line.split(":")[0] for line in lines[7:]] == ["report", "curves", "video"]
-=======
-    assert [line.split(":")[0] for line in lines[7:]] == ["look at it", "the curves", "play"]
->>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
     assert str(six / "report.html") in lines[7]
     assert "\x1b" not in "".join(lines)
 
@@ -237,7 +233,10 @@ def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
     Display(console).start(Start(plan, 1, tmp_path, 0))
     told = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "8 members: 4 after 7% of the run, 2 after 21% of the run, 1 after 50% of the run; the remaining members" in told
+    assert (
+        "8 members: 4 after 7% of the run, 2 after 21% of the run, 1 after 50% of the run; the remaining members"
+        in told
+    )
     assert ("5.5 times as long as with all of them side by side" in told) == (platform == "gpu")
 
 

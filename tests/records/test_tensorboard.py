@@ -69,7 +69,9 @@ def test_nothing_is_printed_but_one_note(
     run, heard = tmp_path / "run", Signals(9, "never")
     experiment = tiny(run, generations=3)
     assert train(experiment, [heard, Harm(run, harm, before), TensorBoard()]).summary["status"] == "done"
-    assert len(heard.notes) == 1 and heard.notes[0].startswith("TensorBoard curves are no longer written: "), heard.notes
+    assert len(heard.notes) == 1 and heard.notes[0].startswith("TensorBoard curves are no longer written: "), (
+        heard.notes
+    )
     assert "\n" not in heard.notes[0] and capfd.readouterr().err == ""
 
 
@@ -86,7 +88,9 @@ def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tensorboard, "scalars", hiccup)
     heard = Signals(9, "never")
     train(tiny(run, generations=3), [heard, TensorBoard()])
-    assert len(calls) == 2 and heard.notes[0].startswith("TensorBoard curves are no longer written: ValueError: only once")
+    assert len(calls) == 2 and heard.notes[0].startswith(
+        "TensorBoard curves are no longer written: ValueError: only once"
+    )
     monkeypatch.setattr(tensorboard, "scalars", points)
     resume(run, generations=4, callbacks=[TensorBoard()])
     assert [step for step, _ in curves(run)["fitness/member0"]] == [64, 128, 192, 256]

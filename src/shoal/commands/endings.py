@@ -148,19 +148,11 @@ def _print_result(result: Result, screen: Screen) -> int:
     summary, champion = result.summary, result.summary["champion"]
     if champion is not None and not result.already:
         test = champion["evaluation"]
-<<<<<<< HEAD
         line = styled(
             *("champion: ", (scored(test), "bold"), f" on {test['episodes']} held-out episodes "),
             f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} training steps "
             f"and {summary['evaluation_steps']:,} evaluation steps in "
             f"{summary['seconds']:.0f} s, of which compiling {summary['compile_seconds']:.0f} s",
-=======
-        told = styled(
-            *("champion: ", (scored(test), "bold"), f" on {test['episodes']} held-out episodes "),
-            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} steps "
-            f"and {summary['evaluation_steps']:,} of evaluation in "
-            f"{summary['seconds']:.0f} s, {summary['compile_seconds']:.0f} s of them compiling",
->>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
         )
         screen.print(line, soft_wrap=True)
         if "levels" in champion:

@@ -26,11 +26,7 @@ from shoal.run.champion import load_champion
 def evaluate(
     run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False, levels: str | None = None
 ) -> dict[str, Any]:
-<<<<<<< HEAD
     """Statistics of the champion's returns on held-out episodes, and its fitness when selected.
-=======
-    """Statistics of the champion's returns on `episodes` held-out episodes, beside the fitness it was selected for.
->>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
 
     Broken episodes have no return and do not count. Raises BadInput, also if no episode has a return.
 

@@ -98,15 +98,9 @@ class Display(Callback):
 
     def progress(self, generation: int, phase: str, fraction: float) -> None:
         self._compiles = generation == self._first and fraction == 0 and phase in ("train", "evaluate")
-<<<<<<< HEAD
         if self._phase != (name := PHASES.get(phase, "final evaluation")):
             self._entered, self._phase = time.monotonic(), name  # in this order: another thread reads them
         # Training takes most of the time: the bar shows that alone.
-=======
-        if self._phase != (name := PHASES.get(phase, "testing the champion on held-out episodes")):
-            self._entered, self._phase = time.monotonic(), name  # in this order, as another thread draws them
-        # Training is what takes the time: once it is done, its share of the bar stays until the generation ends.
->>>>>>> defa5f1 (The champion plays held-out episodes, in all messages)
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         self._renew()
 
