@@ -1,4 +1,4 @@
-"""An experiment from what Isaac Lab's population-based training is told."""
+"""An experiment file from a configuration of Isaac Lab's population-based training."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_gr
     "clip_observations": "clip_obs"
 }
 PARTS = ("params", "pbt", "seed")  # of an agent
-# What nothing here reads, and why; then the same of a task that isaac_task.py makes.
+# Settings that are not read, and the reason; then those of a task that isaac_task.py makes.
 UNREAD = {
     "agent.seed": LEFT_OUT["seed"][1],
     "params.seed": LEFT_OUT["seed"][1],
@@ -62,7 +62,7 @@ UNREAD = {
     "params.config.score_to_win": LEFT_OUT["max_iterations"][1],
 }
 UNREAD_OF_TASK = {
-    "params.config.num_actors": "the simulator says how many environments there are",
+    "params.config.num_actors": "the simulator sets the number of environments",
     "params.config.env_config": "Isaac Lab hands it to no environment",
 }
 PREFIX = "agent.params.config."
@@ -76,7 +76,7 @@ def translate(
     workers: int = 1,
     flags: Any = NO_ISAAC_FLAGS,
 ) -> str:
-    """An experiment file, as text. Raises BadInput for what is wrong in the file or cannot be had.
+    """An experiment file as text. Raises BadInput for errors in the file and settings that Shoal lacks.
 
     file:      of a task's agent for rl_games: `params` and `pbt`, at the top or under `agent`
     overrides: as Hydra takes them, such as `agent.pbt.num_policies=4`; they win over the file
@@ -105,18 +105,18 @@ def translate(
         _part(params, "algo")
         _check(unfit(params))
         notes, space = _space(pbt["mutation"], settings, params)
-    told = ALWAYS | {place: pbt[name] for name, (_, place) in KEYS.items() if place}
-    told |= {"agent": f"rl_games:{file}", "env": settings.get("env_name", "rlgpu"), "space": space}
+    values = ALWAYS | {place: pbt[name] for name, (_, place) in KEYS.items() if place}
+    values |= {"agent": f"rl_games:{file}", "env": settings.get("env_name", "rlgpu"), "space": space}
     frames = settings.get("max_frames")
     if isinstance(frames, (int, float)) and 0 < frames < math.inf:
-        told["generations"] = -(-int(frames) // max(1, pbt["interval_steps"]))
+        values["generations"] = -(-int(frames) // max(1, pbt["interval_steps"]))
     else:
         notes.append(
             "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
         )
     if flags.track:
         named = {"project": flags.wandb_project_name, "name": flags.wandb_name, "entity": flags.wandb_entity}
-        told["wandb"] = {field: value for field, value in named.items() if value is not None}
+        values["wandb"] = {field: value for field, value in named.items() if value is not None}
     options = ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
     above, unread = changed.get("params", {}), UNREAD
     if options:
@@ -124,20 +124,20 @@ def translate(
         if settings.get("env_config"):
             above = _merged("params", above, {"config": {"env_config": None}})
         options |= {WRAPPER[name]: x for name, x in wrapper.items() if name in WRAPPER}
-        told |= {"env_options": options, "config.imports": ["isaac_task"]}
+        values |= {"env_options": options, "config.imports": ["isaac_task"]}
         notes.append("config.imports: isaac_task.py, of Shoal's experiments/isaac, registers the task with rl_games")
     else:
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
     if above:
-        told["config.params"] = above
-    told |= {"python": pbt["launcher"]} if pbt["launcher"] else {}
-    said = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
-    notes += [f"{place} is left out: {why}" for place, why in unread.items() if _says(said, place)]
+        values["config.params"] = above
+    values |= {"python": pbt["launcher"]} if pbt["launcher"] else {}
+    given_file = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
+    notes += [f"{place} is left out: {why}" for place, why in unread.items() if _is_set(given_file, place)]
     lost = [name for name in wrapper if not options or name not in WRAPPER]
     notes += [f"params.env.{name} is left out: it does not reach the environments" for name in lost]
-    told |= _share(pbt, workers)
+    values |= _share(pbt, workers)
     experiment: dict[str, Any] = {}
-    for path, x in told.items():
+    for path, x in values.items():
         _put(experiment, path.split("."), x)
     left = [name for name, x in vars(flags).items() if name in LEFT_OUT and x is not None and x is not False]
     notes += [f"--{name} is left out: {LEFT_OUT[name][1]}" for name in left]
@@ -147,24 +147,24 @@ def translate(
 
 
 def _check(unfit: Unfit | None) -> None:
-    """Raise BadField where there is something that no member can have."""
+    """Raise BadField for a setting that no member can have."""
     if unfit:
         raise BadField(*unfit)
 
 
-def _says(values: Any, path: str) -> bool:
-    """Whether there is something at a path, but what says nothing: none, false, or -1."""
+def _is_set(values: Any, path: str) -> bool:
+    """True if a path has a value other than none, false, -1 or an empty mapping."""
     for part in path.split("."):
         values = values.get(part) if isinstance(values, Mapping) else None
     return values not in (None, -1, {}) and values is not False
 
 
-def _complete(told: dict[str, Any]) -> dict[str, Any]:
-    """What `pbt` says, and what it does not. Raises BadField."""
-    for name in told:
+def _complete(given: dict[str, Any]) -> dict[str, Any]:
+    """`pbt` with defaults filled in. Raises BadField."""
+    for name in given:
         if name not in KEYS:
             raise unknown("pbt", name, KEYS)
-    pbt = {name: default for name, (default, _) in KEYS.items()} | told
+    pbt = {name: default for name, (default, _) in KEYS.items()} | given
     for name in WHOLE:
         x = pbt[name]
         if not (isinstance(x, (int, float)) and x >= 0 and float(x).is_integer()):
@@ -180,7 +180,7 @@ def _complete(told: dict[str, Any]) -> dict[str, Any]:
 def _space(
     mutation: Mapping[str, Any], settings: Mapping[str, Any], params: Mapping[str, Any]
 ) -> tuple[list[str], dict[str, Any]]:
-    """What is not tuned, in words, and the ranges of the rest. Raises BadField."""
+    """Notes on what is not tuned, and the ranges of the rest. Raises BadField."""
     notes: list[str] = []
     space: dict[str, Any] = {}
     algorithm = _part(params, "algo").get("name")
@@ -207,7 +207,7 @@ def _space(
 
 
 def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
-    """A range around a first value."""
+    """A range around the initial value."""
     (scale, by), live = RULES[rule], KNOWN[name]
     if scale == "log":
         low, high = max(live.low, start / by), min(live.high, start * by)
@@ -220,7 +220,7 @@ def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
 
 
 def _share(pbt: Mapping[str, Any], workers: int) -> dict[str, Any]:
-    """What divides the policies among workers that share a directory. Raises BadInput."""
+    """Fields that divide the policies among workers that share a directory. Raises BadInput."""
     policies = pbt["num_policies"]
     if workers < 1 or policies % workers or policies // workers < 2:
         problem = f"must divide num_policies = {policies} into groups of at least 2"
@@ -248,7 +248,7 @@ def _nested(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set what stands at a path in nested mappings. Raises BadInput where a part of the path is none."""
+    """Set the value at a path in nested mappings. Raises BadInput if a part of the path has a value already."""
     *above, last = path
     for part in above:
         values = values.setdefault(part, {})
@@ -258,12 +258,12 @@ def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
 
 
 def _part(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A mapping in `params`; an empty one where there is none. Raises BadField."""
+    """A mapping in `params`, empty if it is missing. Raises BadField."""
     return _merged(f"params.{name}", params.get(name) or {}, {})
 
 
 def _merged(place: str, below: Any, above: Any) -> dict[str, Any]:
-    """Nested mappings as one, where `above` wins. Raises BadField about `place` where one is none."""
+    """Merge nested mappings; `above` wins. Raises BadField about `place` if one is no mapping."""
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         raise BadField(place, "must be a mapping")
     both = [name for name, x in above.items() if isinstance(x, Mapping) and isinstance(below.get(name), Mapping)]
