@@ -201,7 +201,7 @@ def _no_picture(given: str) -> BadInput:
 
 
 def _drawing(draw: Callable[[], Any]) -> Any:
-    """What `draw` returns. Raises BadInput for whatever keeps this machine from drawing."""
+    """The result of `draw`. Raises BadInput if this machine cannot render."""
     try:
         return draw()
     except NotImplementedError:  # what gymnasium.Env does by itself
