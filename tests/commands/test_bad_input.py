@@ -540,7 +540,7 @@ def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     outcome = run_full(monkeypatch, Lines, "write", 3, *begin)
     again = f"shoal study {file} --workspace {study}"
     assert outcome.code == 1
-    assert outcome.err == f"shoal: No space left on device; when that is mended, go on with: {again}\n"
+    assert outcome.err == f"shoal: No space left on device; once that is solved, go on with: {again}\n"
     assert len(list(study.glob("runs/pbt/*"))) == 1
     assert shoal(*begin).code == 0
     assert len(list(study.glob("runs/pbt/*/result.json"))) == 2

@@ -299,20 +299,20 @@ def test_every_arm_ends_with_its_budget(tmp_path: Path, base: dict, arms: dict) 
 
 
 @pytest.mark.slow
-def test_it_ends_at_the_look_that_tells_all_arms_apart(tmp_path: Path, said: Said) -> None:
-    """Stopped before it, it goes on; a process that comes when it has ended makes nothing; looks stay as they are."""
+def test_it_ends_at_the_analysis_in_which_all_pairs_differ_significantly(tmp_path: Path, said: Said) -> None:
+    """Stopped before it, it goes on; a process that comes when it has ended makes nothing; the analyses stay as they are."""
     arms = {"learns": {"hyper": {"rate": 0.3}}, "hardly": {"hyper": {"rate": 1e-6}}}
     base = BANDIT | {"space": {}, "method": "independent", "population": 1, "generations": 3, "final_episodes": 200}
-    path = file(tmp_path, base=base, arms=arms, seeds=10, looks=[5, 10])
+    path = file(tmp_path, base=base, arms=arms, seeds=10, interim_analyses=[5, 10])
     command = ("study", path, "--workspace", tmp_path / "out")
     done = shoal(*command)
-    assert done.code == 0 and "not known before arms have two runs" in done.out, done.out
+    assert done.code == 0 and "unknown before arms have two runs" in done.out, done.out
     assert "learns is significantly better than hardly" in (tmp_path / "out/report.html").read_text()
-    assert {r["seed"] for r in rows(tmp_path / "out")} == {*"01234"}, "no run of the second look"
+    assert {r["seed"] for r in rows(tmp_path / "out")} == {*"01234"}, "no run of the second analysis"
     (tmp_path / "out/runs/hardly/4/result.json").unlink()
     (tmp_path / "out/leases/learns-9").touch()  # somebody was there, and is no more
     assert shoal(*command).code == 0 and len(rows(tmp_path / "out")) == 10
-    changed = file(tmp_path, base=base, arms=arms, seeds=10, looks=[5, 7, 10])
+    changed = file(tmp_path, base=base, arms=arms, seeds=10, interim_analyses=[5, 7, 10])
     refused = shoal("study", changed, "--workspace", tmp_path / "out")
     assert refused.code == 2
     said(refused.err)

@@ -198,7 +198,7 @@ def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.M
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     begin = f"shoal: env: {gym} failed at step: ZeroDivisionError: of my own {OWN}"
     assert outcome.err.startswith(begin)
-    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {tmp_path / 'r'}\n")
+    assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {tmp_path / 'r'}\n")
     again = shoal("resume", tmp_path / "r", "--quiet")
     assert (again.code, again.err) == (outcome.code, outcome.err)
 
@@ -327,7 +327,7 @@ def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyP
     outcome = shoal("resume", run, "--quiet", "--trust-code", "--generations", 2)
     assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
     assert outcome.err.startswith(f"shoal: env: {env} failed in a callback: ZeroDivisionError: of my own {OWN}")
-    assert outcome.err.endswith(f"; when that is mended, go on with: shoal resume {run} --trust-code\n")
+    assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run} --trust-code\n")
     with pytest.raises(Failed) as failed:
         resume(run, 2, trust_code=True)
     assert isinstance(failed.value.__cause__, BadInput)

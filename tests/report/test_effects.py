@@ -105,7 +105,7 @@ def luck(name: str, members: int, seed: int, noise: float = 1.0, walk: float = 1
             uid, np.full(size, generation), steps, fitness, np.full(size, 2.0), np.full(size, 8), hyper
         )
         stats = stats._replace(progress=(generation + 1) / generations)
-        state, decision = evolver.decide((seed, generation), state, stats, uid)
+        state, decision = evolver.decide((seed, generation), state, stats, np.arange(size))
         entries += [
             {"generation": generation, "uid": u, "parent": int(uid[decision.parents[i]]), "fitness": float(fitness[i])}
             | {"hyper": {x: float(values[i]) for x, values in hyper.items()}}
@@ -126,7 +126,7 @@ def told_by_luck(name: str, members: int, runs: int, **how: Any) -> tuple[int, n
         found = [effect for x, r in SPACE.items() if (effect := measure(table, gained, x, r))]
         told += any(effect.p * len(found) <= LUCK for effect in found)
         within += [(effect.chance[0] <= effect.means) & (effect.means <= effect.chance[1]) for effect in found]
-    return told, np.concatenate(within)
+    return told, np.concatenate([np.ones(1), *within])  # of a few that soon end there may be no effects at all
 
 
 def most(runs: int) -> int:

@@ -60,7 +60,7 @@ class Failed(Exception):
 
     def __init__(self, run_dir: Path, error: Exception):
         self.reason = described(error) if isinstance(error, OSError) else str(error)
-        super().__init__(f"{self.reason}; when that is mended, go on with: {to_resume(run_dir)}")
+        super().__init__(f"{self.reason}; once that is solved, go on with: {to_resume(run_dir)}")
         self.run_dir = run_dir
 
 
