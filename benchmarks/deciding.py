@@ -15,7 +15,7 @@ from common import table
 
 from shoal.core.keys import draws
 from shoal.core.population import PopulationStats
-from shoal.core.space import Range
+from shoal.core.space import Range, SearchSpace
 from shoal.distributed.rows import from_rows, to_rows
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Pbt
@@ -36,7 +36,7 @@ def least(repeats: int, call: Callable[[int], object]) -> float:
 
 def figures(selector: str, members: int, repeats: int) -> list[str]:
     """A row: milliseconds of the baseline, of deciding, and of luck by a generator for each member."""
-    evolver = Pbt(select=SELECTORS[selector](), explore=Perturb()).evolver(SPACE, {}, 0)
+    evolver = Pbt(select=SELECTORS[selector](), explore=Perturb()).evolver(SearchSpace(SPACE, {}, {}), members)
     uid = np.arange(members)
     evolution, hyper = evolver.init((0,), uid)
     whole, fitness = np.zeros(members, np.int64), np.random.default_rng(0).normal(size=members)

@@ -30,7 +30,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     from mpi4py import MPI
 
     from shoal.core.population import PopulationStats
-    from shoal.core.space import Range
+    from shoal.core.space import Range, SearchSpace
     from shoal.distributed.mpi import Mpi
     from shoal.distributed.rows import from_rows, routes, to_rows
     from shoal.methods.explore import Perturb
@@ -45,7 +45,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
     states = {int(u): np.random.default_rng(int(u)).integers(0, 255, size, np.uint8) for u in mine}
     packed = {uid: state.tobytes() for uid, state in states.items()}
     space = {f"h{i}": Range(0.1, 10.0, "log") for i in range(HYPER)}
-    evolver = Pbt(select=Truncation(), explore=Perturb()).evolver(space, {}, 0)
+    evolver = Pbt(select=Truncation(), explore=Perturb()).evolver(SearchSpace(space, {}, {}), population)
     evolution, hyper = evolver.init((0,), uid)
 
     def cards_of(rows: np.ndarray, fitness: np.ndarray) -> PopulationStats:

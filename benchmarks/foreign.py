@@ -69,7 +69,7 @@ def population(arguments: argparse.Namespace, config: dict) -> tuple[float, floa
         shoal.train(
             shoal.Experiment(
                 **{"env": "CartPole-v1", "agent": arguments.trainer, "python": arguments.python, "config": config},
-                **{"population": arguments.members, "generations": WARM_UP + arguments.intervals},
+                **{"method": "pbt", "population": arguments.members, "generations": WARM_UP + arguments.intervals},
                 **{"interval": arguments.steps, "final_episodes": 2, "run_dir": f"{folder}/run"},
                 fitness=Fitness(episodes=2),
                 processes=TrainerProcesses(count=PROCESSES),

@@ -87,7 +87,7 @@ def learner(name: str, small: bool) -> str:
             if event.generation == 0:
                 os.kill(os.getpid(), signal.SIGINT)
 
-    settings = {"population": 8, "generations": 6} | SMOKE[name]
+    settings = {"method": "pbt", "population": 8, "generations": 6} | SMOKE[name]
     settings |= {"population": 4, "generations": 3, "final_episodes": 4} if small else {}
     with tempfile.TemporaryDirectory() as folder:
         whole, again, stopped = runs = [Path(folder) / which for which in ("whole", "again", "stopped")]
@@ -174,7 +174,7 @@ def study(small: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "seeds.yaml"
         base = {"env": "gymnax:CartPole-v1", "population": 8, "generations": 3, "interval": 512 if small else 16_384}
-        file.write_text(json.dumps({"base": base, "arms": {"pbt": {}}, "seeds": seeds}))
+        file.write_text(json.dumps({"base": base, "arms": {"pbt": {"method": "pbt"}}, "seeds": seeds}))
         began = time.perf_counter()
         command = [sys.executable, "-m", "shoal", "study", str(file), "--workspace", str(Path(folder) / "study")]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)

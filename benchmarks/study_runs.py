@@ -44,7 +44,7 @@ def main() -> None:
 
 def measured(env: str, runs: int) -> list[list[str]]:
     """The rows of a table."""
-    e = Experiment(env=env, generations=2, interval=64)
+    e = Experiment(env=env, method="pbt", generations=2, interval=64)
     kept: Kept = []
     times: dict[str, list[tuple[float, float]]] = {"by itself": [], "in a study": []}
     with tempfile.TemporaryDirectory() as folder:

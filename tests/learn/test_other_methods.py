@@ -132,7 +132,7 @@ def test_diversity_finds_both_goals_where_independent_members_find_one():
     If each of these 20 members went left with the same probability p, whatever it is, this would pass with a probability
     of (1 - p)^10 (2 p (1 - p))^5, which is at most 0.0005.
     """
-    alone = ends("seeds", 10, 500, seed=0)
+    alone = ends("independent", 10, 500, seed=0)
     assert alone.tolist() == [1] * 10
     for seed in range(5):
         pair = ends({"name": "dvd", "arms": [0.5]}, 2, 1000, seed)
