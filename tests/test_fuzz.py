@@ -46,7 +46,7 @@ method:
   name: pbt
   select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
   explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
-  memory: own
+  replay: keep
   burn_in: 10
 shards: 2
 exchange: {name: local, worker: null}
@@ -72,7 +72,7 @@ agent: td3
 population: 4
 method:
   name: pbt
-  memory: copy
+  replay: copy
   select: tournament
   explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5], rules: {tau: mutate_float}}
 space: {tau: [0.001, 0.1, log], policy_delay: {low: 1, high: 4, integer: true}}

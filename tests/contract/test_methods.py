@@ -45,6 +45,7 @@ OF_AGENT: dict[str, dict[str, Any]] = {
 HYPER: dict[str, dict[str, float]] = {"cem_rl": {"update_ratio": 0.05}, "dvd": {"update_ratio": 0.25}}
 OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"probes": 5, "redraw": 3}, "schedule": {"rows": [{}]}}
 OPTIONS["mf_pbt"] = {"periods": [1, 2]}
+OPTIONS["successive_halving"] = {"min_members": 4}  # runs whose members end: tests/run/test_members_end.py
 # Values other than usual, where half of that would do nothing.
 UNUSUAL = {"es": {"episode_cap": 7.0}, "cem_rl": OTHER | {"update_ratio": 0.1}, "dvd": OTHER | {"update_ratio": 0.4}}
 HOSTED = {"ppo": "gym:CartPole-v1", "policy": "gym:CartPole-v1", "td3": "gym:Pendulum-v1"}
@@ -379,7 +380,7 @@ def test_commands_on_a_run(whole: Path, name: str, tmp_path: Path) -> None:
         assert replayed.code == 0
     else:
         assert (replayed.code, replayed.out, replayed.err.count("\n")) == (2, "", 1)
-        assert "has no schedule to follow: " in replayed.err and not (tmp_path / "r").exists()
+        assert "has no schedule: " in replayed.err and not (tmp_path / "r").exists()
     assert sorted(whole.parent.iterdir()) == before
 
 
