@@ -24,7 +24,8 @@ from support.runs import Signals, curves, flags, record, rows, same_run, setting
 from shoal.experiment.experiment import Checkpoint
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.run import checkpoint, control, loop
+from shoal.run import checkpoint, control
+from shoal.run import generations as living
 from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
 
@@ -176,7 +177,7 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
 
 def test_short_generations_are_written_together(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies there at any time goes on to the same end: the lines of what no checkpoint has are cut off."""
-    monkeypatch.setattr(loop, "REST", 1000.0)
+    monkeypatch.setattr(living, "REST", 1000.0)
     run, killed, abandoned = (tmp_path / name for name in ("r", "killed", "abandoned"))
 
     def written(run: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 from shoal.members import trace_cache as sharing
 
 # Bytes: with the second, programs are dropped until there are no more than the first; beyond the third, a test fails.
-LITTLE, FULL, BOUND = 0.8e9, 1.2e9, 2.0e9
+LITTLE, FULL, BOUND = 0.7e9, 0.9e9, 2.0e9
 PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
 PROCESS = psutil.Process()
 _peak = 0

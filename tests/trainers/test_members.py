@@ -183,8 +183,8 @@ def test_groups_and_processes_change_nothing_but_the_parts(whole: Path, tmp_path
 
 @pytest.mark.slow
 def test_ranks_of_mpi_give_the_same_run(whole: Path, tmp_path: Path) -> None:
-    told = f"--env none --agent {SOUND} --method pbt --population 4 --generations {GENERATIONS} --interval 40 --shards 2 --quiet"
-    more = "--exchange mpi --set processes.count=1 final_episodes=8 fitness.episodes=4"
+    told = f"--env none --agent {SOUND} --method pbt --population 4 --generations {GENERATIONS} --interval 40"
+    more = "--shards 2 --quiet --exchange mpi --set processes.count=1 final_episodes=8 fitness.episodes=4"
     command = [*COMMAND, "train", *told.split(), *more.split(), "--run-dir", str(tmp_path / "r")]
     env = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])}
     done = subprocess.run(mpiexec(2, *command), capture_output=True, text=True, timeout=120, env=env)
