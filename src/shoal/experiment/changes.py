@@ -1,4 +1,4 @@
-"""What may change of an experiment while its run goes on."""
+"""Changes of an experiment while its run goes on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> No
 
 
 def _of_settings(before: Any, now: Any) -> bool:
-    """Whether some fields are given of a record."""
+    """True where some fields are given of a record."""
     return is_dataclass(before) and isinstance(now, dict)
 
 
@@ -67,6 +67,6 @@ def _differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, A
 
 
 def _again(old: Any, new: Any) -> bool:
-    """Whether what is given takes the place of an object, or is one of that name."""
+    """True where a value takes the place of an object, or is one of that name."""
     (module, _, name), (here, _, other) = (str(x).partition(":") for x in (old, new))
     return OBJECT in (module, here) and (module == OBJECT or name.rpartition(":")[2] == other)

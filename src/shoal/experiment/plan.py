@@ -92,7 +92,7 @@ class Plan(NamedTuple):
 
     @property
     def generation(self) -> str:
-        """What a generation is: steps or episodes of each member, or steps of all where some end."""
+        """The size of a generation: steps or episodes of each member, or steps of all where some end."""
         number, unit, whose = self.evaluation.episodes, "episode", "each"
         if self.steps:
             number, unit = self.steps, "step"

@@ -59,7 +59,7 @@ def _trained(e: Experiment) -> bool:
 
 
 def _divided(e: Experiment) -> bool:
-    """Whether the population is divided over shards, processes or workers."""
+    """True where the population is divided over shards, processes or workers."""
     return e.exchange.name != "local" or (e.shards or 1) > 1
 
 

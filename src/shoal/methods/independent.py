@@ -40,6 +40,11 @@ class Tuning(Method):
         return init
 
 
+def unchanged(stats: PopulationStats, mine: np.ndarray) -> Decision:
+    """The decision that members go on as they are."""
+    return Decision(mine, {name: x[mine] for name, x in stats.hyper.items()})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Independent(Tuning):
     """Independent members, of which none copies another: random search with a `space`, independent seeds without one."""
@@ -48,7 +53,7 @@ class Independent(Tuning):
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
-            return state, Decision(mine, {name: x[mine] for name, x in stats.hyper.items()})
+            return state, unchanged(stats, mine)
 
         return PureEvolver(self.initial_values(search), decide)
 

@@ -11,6 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField, check_least
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import SearchSpace
+from shoal.methods.independent import unchanged
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import significantly_better
 
@@ -85,11 +86,9 @@ class SuccessiveHalving(Pbt):
             if rung < len(sizes) and is_due(sizes[rung][0], stats.progress, int(stats.generation.max()) + 1):
                 kept = self.kept(stats, sizes[rung][1], population)
                 ends = tuple(np.flatnonzero(~kept[mine]).tolist())
-                return {"rungs": np.array(rung)}, Decision(
-                    mine, {n: x[mine] for n, x in stats.hyper.items()}, ends=ends
-                )
+                return {"rungs": np.array(rung)}, unchanged(stats, mine)._replace(ends=ends)
             if self.between == "none":
-                return state, Decision(mine, {n: x[mine] for n, x in stats.hyper.items()})
+                return state, unchanged(stats, mine)
             return state, pbt.decide(key, (), stats, mine)[1]  # type: ignore[return-value]
 
         return PureEvolver(init, decide)
