@@ -2,7 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# One arena of memory for all threads: what compiling took is given back, and not kept in holes of many of them.
+PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help train test learn trainers check format docs package newest clean

@@ -17,11 +17,11 @@ import pytest
 
 from shoal.members import trace_cache as sharing
 
-# Bytes: with the second, programs are dropped until there are no more than the first; beyond the third, a test fails.
-LITTLE, FULL, BOUND = 0.7e9, 0.9e9, 2.0e9
+# Bytes: programs are dropped once there are so many more than the last time left; beyond the bound, a test fails.
+ROOM, BOUND = 0.4e9, 2.0e9
 PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
 PROCESS = psutil.Process()
-_peak = 0
+_peak, _left = 0, 0.5e9
 
 
 @pytest.fixture
@@ -34,10 +34,11 @@ def trace_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item) -> None:
-    global _peak
+    global _peak, _left
     before, _peak = _peak, peak()
-    if resident() > FULL:
+    if resident() > _left + ROOM:
         make_room()
+        _left = resident()
     if before <= BOUND < _peak and item.get_closest_marker("slow") is None:
         pytest.fail(f"this process has taken {_peak / 1e9:.1f} GB: tests may take {BOUND / 1e9:.0f} GB", pytrace=False)
 
@@ -53,10 +54,9 @@ def peak() -> int:
 
 
 def make_room() -> None:
-    """Drop what is compiled, those programs last that many tests share, and give back to the system what that took."""
-    for drop in (jax.clear_caches, PROGRAMS.clear):
-        if resident() > LITTLE:
-            drop()
-            gc.collect()
-            if sys.platform == "linux":
-                ctypes.CDLL(None).malloc_trim(0)
+    """Drop all programs that are compiled, and give back to the system what they took."""
+    PROGRAMS.clear()
+    jax.clear_caches()
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
