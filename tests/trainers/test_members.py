@@ -465,12 +465,10 @@ def test_nor_the_code_of_the_environment_that_a_champion_of_a_trainer_makes(
 
 
 def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a class, and an agent a function."""
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "loud.py").write_text(
-        "raise SystemExit('imported')\nclass Base:\n    def train(s): ...\n    def get_state(s): ...\n"
-        "class Mine(Base):\n    def set_state(s): ...\n    def set_hypers(s): ...\n"
-    )
-    assert is_trainer("loud:Mine", None) and not is_trainer("loud:Base", None)
+    (tmp_path / "loud.py").write_text("raise SystemExit('imported')\nclass Mine: ...\ndef agent(spec): ...\n")
+    assert is_trainer("loud:Mine", None) and not is_trainer("loud:agent", None)
     assert is_trainer("sb3:PPO", None) and not is_trainer("ppo", None) and not is_trainer("nowhere:X", None)
     assert is_trainer("anything:X", "/usr/bin/python3") and "loud" not in sys.modules
     (tmp_path / "package/inner").mkdir(parents=True)
@@ -480,29 +478,22 @@ def test_a_trainer_is_known_without_importing_it(tmp_path: Path, monkeypatch: py
     assert "package" not in sys.modules
 
 
-def test_a_trainer_is_known_by_what_it_builds_on_in_other_modules(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trainer_is_known_where_it_is_imported_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "ours").mkdir()
-    (tmp_path / "ours/__init__.py").write_text("from .inner import Half as Base\nraise SystemExit('imported')\n")
-    (tmp_path / "ours/inner.py").write_text("class Half:\n    def train(s): ...\n    def get_state(s): ...\n")
-    rest = "    def set_state(s): ...\n    def set_hypers(s): ...\n"
-    for name, (line, base) in {
-        "named": ("from ours.inner import Half", "Half"),
-        "renamed": ("from ours.inner import Half as H", "H[int]"),
-        "handed_on": ("from ours import Base", "Base"),
-        "dotted": ("import ours.inner", "ours.inner.Half"),
-        "short": ("import ours.inner as o", "o.Half"),
-        "a_module": ("from ours import inner", "inner.Half"),
-        "other": ("from ours.inner import Other", "Other"),
-        "circular": ("from circular import Mine as M", "M"),
-        "beyond": ("from ... import Half", "Half"),
+    (tmp_path / "ours/__init__.py").write_text("from .inner import Inner as Outer\nraise SystemExit('imported')\n")
+    (tmp_path / "ours/inner.py").write_text("class Inner: ...\ndef agent(spec): ...\n")
+    for name, (line, known) in {
+        "named": ("from ours.inner import Inner as Mine", True),
+        "handed_on": ("from ours import Outer as Mine", True),
+        "a_function": ("from ours.inner import agent as Mine", False),
+        "missing": ("from ours.inner import Mine", False),
+        "circular": ("from circular import Mine", False),
+        "beyond": ("from ... import Mine", False),
     }.items():
-        (tmp_path / f"{name}.py").write_text(f"{line}\nclass Mine({base}):\n{rest}")
-        assert is_trainer(f"{name}:Mine", None) == (name not in ("other", "circular", "beyond")), name
-    (tmp_path / "imports.py").write_text("from named import Mine\n")
-    assert is_trainer("imports:Mine", None) and not {"ours", "named"} & {*sys.modules}
+        (tmp_path / f"{name}.py").write_text(line)
+        assert is_trainer(f"{name}:Mine", None) == known, name
+    assert not {"ours", "named"} & {*sys.modules}
 
 
 @pytest.mark.parametrize(

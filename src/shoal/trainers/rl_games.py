@@ -30,7 +30,7 @@ import yaml
 from rl_games.torch_runner import Runner
 from shoal_trainers import adapter, live, rl_games_file, rl_games_state
 from shoal_trainers.recipe import BadRecipe
-from shoal_trainers.rl_games_env import Episodes, SharedEnvironments, objective, register
+from shoal_trainers.rl_games_env import EpisodeObserver, SharedEnvironments, objective, register
 
 ENV_STATE = "env_state"  # what the environments keep from training on, JSON as bytes
 LONGEST = 100_000  # steps of an episode that is measured
@@ -105,7 +105,7 @@ class RlGames(adapter.Adapter):
         config = params["config"] = {"name": "member", "reward_shaper": {}, **params["config"], **self._values(hyper)}
         config |= {"env_info": self._envs.info, "vec_env": self._envs.envs, "num_actors": self._envs.count}
         config |= {"population_based_training": False, "full_experiment_name": "member"}
-        self._episodes = Episodes(self._objective)
+        self._episodes = EpisodeObserver(self._objective)
         _seed_generators(seed)
         with tempfile.TemporaryDirectory() as folder:  # for logs and models, which Shoal keeps itself
             config["train_dir"] = folder

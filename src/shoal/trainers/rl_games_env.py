@@ -135,7 +135,7 @@ def register(name: str) -> None:
         env_configurations.register(name, {"env_creator": creator, "vecenv_type": "RAY"})
 
 
-class Episodes(AlgoObserver):
+class EpisodeObserver(AlgoObserver):
     """Read the objectives of the training episodes that end.
 
     objective: a dotted key into the infos, used instead of the sum of rewards

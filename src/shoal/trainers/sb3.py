@@ -153,7 +153,7 @@ class Sb3(adapter.Adapter):
 
     def train(self, steps: int) -> tuple[int, list[float], dict[str, float]]:
         """Whole rollouts, until there are `steps` environment steps."""
-        before, episodes = self.model.num_timesteps, _Episodes()
+        before, episodes = self.model.num_timesteps, _EpisodeReturns()
         self.model.learn(steps, episodes, log_interval=None, reset_num_timesteps=False)
         recorded = self.model.logger.name_to_value
         metrics = {name: float(x) for name, x in recorded.items() if isinstance(x, (int, float, np.number))}
@@ -244,7 +244,7 @@ class _Kept(gymnasium.ObservationWrapper):
         return copy.deepcopy(observation)
 
 
-class _Episodes(BaseCallback):
+class _EpisodeReturns(BaseCallback):
     """Returns of the episodes that end, as the environment gives the rewards."""
 
     def __init__(self) -> None:

@@ -28,7 +28,6 @@ from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.recipe import ADAPTERS
 
 INSTALLED = {"site-packages", "dist-packages"}  # folders of what pip, or Debian, has installed
-METHODS = {"train", "get_state", "set_state", "set_hypers"}  # by which a class of one's own is known as a trainer
 
 
 @dataclass(frozen=True)
@@ -95,44 +94,30 @@ class Trainers:
 
 
 def is_trainer(agent: Any, python: str | None) -> bool:
-    """True where an agent is trained in processes of its own: of an adapter, of another interpreter, or a class like that.
+    """True where an agent is trained in processes of its own: of an adapter, of another interpreter, or a class.
 
-    Neither its module nor a package around it is imported for that: they may bring along what cannot live beside Shoal.
+    Agents are functions, trainers classes. Neither the module nor a package around it is imported to find out: they may
+    bring along what cannot live beside Shoal.
     """
     if not isinstance(agent, str) or ":" not in agent:
         return False
     module, _, name = agent.partition(":")
-    if module in ADAPTERS or python is not None:
-        return True
-    return _methods(f"{module}.{name}", set()) >= METHODS
+    return module in ADAPTERS or python is not None or _is_class(module, name)
 
 
-def _methods(place: str, seen: set[str]) -> set[str]:
-    """The functions of the class at a dotted place and of those that it builds on in any module, but for those `seen`."""
-    module, _, name = place.rpartition(".")
-    imported: dict[str, str] = {}  # dotted places by what they are called here
-    own: set[str] = set()
-    bases = [name]  # if there is no such class, it may be imported
-    try:
-        file = None if place in seen else _file_of(module)
-        package = module if file and Path(file).name == "__init__.py" else module.rpartition(".")[0]
-        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8"))) if file else ():
+def _is_class(module: str, name: str) -> bool:
+    """True where a name of a module is a class, which may be imported from another module."""
+    with suppress(ImportError, ValueError, OSError, SyntaxError, RecursionError):  # the last where imports are circular
+        file = Path(_file_of(module) or "")
+        package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                return True
             if isinstance(node, ast.ImportFrom):
                 source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-                imported |= {x.asname or x.name: f"{source}.{x.name}" for x in node.names}
-            elif isinstance(node, ast.Import):
-                imported |= {x.asname: x.name for x in node.names if x.asname}
-            elif isinstance(node, ast.ClassDef) and node.name == name:
-                own |= {x.name for x in node.body if isinstance(x, ast.FunctionDef)}
-                bases = [ast.unparse(base).partition("[")[0] for base in node.bases]
-    except (ImportError, ValueError, OSError, SyntaxError):
-        return set()
-    seen.add(place)
-    for base in bases if file else ():
-        first, dot, rest = base.partition(".")
-        there = imported.get(first, first if dot else f"{module}.{first}")
-        own |= _methods(f"{there}{dot}{rest}", seen)
-    return own
+                for there in (x.name for x in node.names if name == (x.asname or x.name)):
+                    return _is_class(source, there)
+    return False
 
 
 def _file_of(module: str) -> str | None:
