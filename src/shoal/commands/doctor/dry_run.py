@@ -22,7 +22,6 @@ from shoal.experiment.make import recipe_of
 from shoal.experiment.plan import Plan
 from shoal.methods import select as selectors
 from shoal.methods.schedule import Schedule
-from shoal.methods.successive_halving import is_due
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
@@ -37,7 +36,6 @@ ROLLOUTS = 4  # of an interval of the dry run
 LARGE = 3.0  # mean reward of a step; most environments have about 1, Pendulum 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tests a trainer, unless a rollout is longer
 TRIALS = 100  # of selection
-MANY = 10_000  # generations that are simulated one by one
 
 
 def trainer(plan: Plan, names: Collection[str]) -> Iterator[Diagnostic]:
@@ -197,11 +195,10 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         return
     episodes = plan.evaluation.episodes if e.fitness.source == "evaluation" else 10
     try:
-        simulated = {members: _simulate(plan, members, episodes) for _, members in plan.sizes}
+        counts, safe = _simulate(plan, episodes)
     except Exception as error:  # of the user's selector
         yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
         return
-    counts, safe = simulated[n]
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
     yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
     if isinstance(select, selectors.TTest) and episodes < 2:
@@ -213,42 +210,20 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         yield warning(
             "selection", "the best member can be overwritten (the champion is saved, but the population loses it)"
         )
-    burn_in = getattr(method, "burn_in", 0)
-    copying = {members for members, (found, _) in simulated.items() if max(found)}
-    count, first = _copying(plan, copying, burn_in)
+    burn_in, last = getattr(method, "burn_in", 0), e.generations - 1
+    first = max(1, math.ceil(burn_in / (plan.steps or 1)))
     if e.generations == 1:
         yield warning("evolution", "never takes effect: there is only one generation")
-    elif max(counts) and not count and e.generations * (plan.steps or 1) <= burn_in:
+    elif max(counts) and first > last:
         yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
-    elif max(counts) and not count:
-        yield warning(
-            "evolution", "never takes effect: every generation after which members could copy ends with a rung"
-        )
-    elif count:
-        yield ok(
-            "evolution",
-            f"members copy after {many(count, 'generation')}, first after generation {first} of {e.generations}",
-        )
+    elif max(counts):
+        rungs = ", but where a rung ends members" if plan.halves else ""
+        yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
 
 
-def _copying(plan: Plan, copying: set[int], burn_in: int) -> tuple[int, int]:
-    """The number of generations after which members copy, and the first of them. copying: sizes of populations that do."""
-    total, steps, rung, count, first = plan.experiment.generations, 0, 0, 0, 0
-    population = plan.experiment.population
-    for generation in range(1, min(total, MANY)):
-        members = plan.sizes[rung][1]
-        steps += (plan.steps or 1) * population // members
-        if rung + 1 < len(plan.sizes) and is_due(plan.sizes[rung + 1][0], generation / total, generation):
-            rung += 1
-        elif members in copying and steps >= burn_in:
-            count, first = count + 1, first or generation
-    rest = max(total - MANY, 0) * (plan.sizes[rung][1] in copying)
-    return count + rest, first
-
-
-def _simulate(plan: Plan, n: int, episodes: int) -> tuple[list[int], bool]:
-    """Members of n that copy, in each trial with clearly different fitness; True if the best one never does."""
-    method, counts, safe = plan.method, list[int](), True
+def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
+    """Members that copy in each trial with clearly different fitness; True if the best one never does."""
+    method, n, counts, safe = plan.method, plan.experiment.population, list[int](), True
     evolver = method.evolver(plan.search, n)
     rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)

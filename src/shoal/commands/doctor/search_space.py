@@ -22,9 +22,8 @@ from shoal.environments.spaces import to_bounds
 from shoal.experiment.plan import Plan
 from shoal.methods import explore as explorers
 from shoal.methods import select as selectors
-from shoal.methods.ranges import at_bound, sample
+from shoal.methods.ranges import at_bound
 
-TRIALS = 100  # of exploration
 STEPS = 200  # with random actions, in which a parameter of a host environment should make a difference
 
 
@@ -53,21 +52,6 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
                 name,
                 f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: perturbed values are almost random in it",
             )
-    if explore is not None and not keeps:
-        yield from unmoved(space, explore)
-
-
-def unmoved(space: dict[str, Range], explore: Explore) -> Iterator[Diagnostic]:
-    """Values that exploration never changes."""
-    uid = np.arange(16)
-    hyper = {name: sample(r, uid / len(uid)) for name, r in space.items()}
-    tries = [explore((i,), hyper, space, uid) for i in range(TRIALS)]
-    for name, x in hyper.items():
-        moves = np.sum([t[name] != x for t in tries], axis=0)
-        if not moves.any():
-            yield warning(name, "exploration never changes it")
-        elif moves.mean() > TRIALS / 5 and not moves.all():
-            yield warning(name, f"exploration cannot leave {x[moves == 0][0]:g}")
 
 
 def strides(r: Range, explore: Explore) -> float:
