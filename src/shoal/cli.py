@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
-from shoal.commands.arguments import Command, call, isaac_arguments, one_by_one
+from shoal.commands.arguments import Command, call, one_by_one
 from shoal.commands.endings import code_of, console, fail, scored, show
 from shoal.commands.flags import (
     NOTHING,
@@ -27,6 +27,7 @@ from shoal.commands.flags import (
     look_here,
     stated,
 )
+from shoal.commands.isaac_flags import isaac_arguments
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending

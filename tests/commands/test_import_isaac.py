@@ -8,8 +8,8 @@ import pytest
 from support.messages import shown
 
 from shoal import cli
-from shoal.commands.flags import IsaacFlags
 from shoal.commands.import_isaac import translate
+from shoal.commands.isaac_flags import IsaacFlags
 from shoal.core.errors import BadInput
 from shoal.core.space import Range
 from shoal.core.yaml_text import parse

@@ -135,20 +135,3 @@ def one_by_one(arguments: Sequence[str]) -> list[str]:
             given.append("--set")
         given.append(argument)
     return given
-
-
-def isaac_arguments(arguments: Sequence[str]) -> list[str]:
-    """Arguments of Isaac Lab's command in the form of tyro: `--kit_args=VALUE`, and overrides behind all others."""
-    given: list[str] = []
-    for argument in arguments:
-        if given[-1:] in (["--kit_args"], ["--kit-args"]):
-            given[-1] += f"={argument}"
-        else:
-            given.append(argument)
-    places = ("-o", "--out")  # which are followed by a path
-
-    def is_override(i: int) -> bool:
-        return "=" in given[i] and not given[i].startswith("-") and (i == 0 or given[i - 1] not in places)
-
-    order = sorted(range(len(given)), key=is_override)  # which keeps the order of each kind
-    return [given[i] for i in order]

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -155,58 +155,3 @@ def look_here(wanted: bool = True) -> None:
     """Import the user's module:object from the current directory, as `python -m` does."""
     if wanted:
         sys.path.append(os.getcwd())
-
-
-# Flags of Isaac Lab, which `shoal import isaac` accepts.
-SWITCH = None  # the metavar of a flag without a value; N is an integer
-PLACED = {  # and the field of each
-    "num_envs": ("N", "env.scene.num_envs"),
-    "headless": (SWITCH, "as always"),
-    "track": (SWITCH, "wandb"),
-    "wandb_project_name": ("NAME", "wandb.project"),
-    "wandb_name": ("NAME", "wandb.name"),
-    "wandb_entity": ("NAME", "wandb.entity"),
-}
-STARTED = "set it in isaac_task.py, which starts the simulator"
-RECORDED = "training records no video"
-LEFT_OUT = {  # and the reason
-    "rl_library": ("NAME", "the file is one of rl_games"),
-    "agent": ("NAME", "the file has it"),
-    "seed": ("N", "the seed of the experiment seeds everything"),
-    "max_iterations": ("N", "generations set the length of a run"),
-    "checkpoint": ("PATH", "use init_from"),
-    "sigma": ("X", "the task's file sets the initial sigma"),
-    "device": ("NAME", "processes.gpus names the GPUs"),
-    "distributed": (SWITCH, "processes.gpus names the GPUs"),
-    **dict.fromkeys(("enable_cameras", "xr", "deterministic", "verbose", "info"), (SWITCH, STARTED)),
-    **dict.fromkeys(("rendering_mode", "visualizer"), ("NAME", STARTED)),
-    **dict.fromkeys(("kit_args", "experience"), ("TEXT", STARTED)),
-    "max_visible_envs": ("N", STARTED),
-    "livestream": ("N", "isaac_task.py starts the simulator without a screen"),
-    "video": (SWITCH, RECORDED),
-    **dict.fromkeys(("video_length", "video_interval"), ("STEPS", RECORDED)),
-    "anim_recording_enabled": (SWITCH, RECORDED),
-    **dict.fromkeys(("anim_recording_start_time", "anim_recording_stop_time"), ("X", RECORDED)),
-    **dict.fromkeys(
-        ("capture_env_sensors", "capture_env_sensors_length", "capture_env_sensors_interval"), ("N", RECORDED)
-    ),
-    "capture_env_sensors_format": ("NAME", RECORDED),
-    "export_io_descriptors": (SWITCH, "shoal export writes the champion"),
-    "ray_proc_id": ("N", "Shoal does not use Ray"),
-}
-SHORT = {"visualizer": ("--viz",), "ray_proc_id": ("-rid",)}
-_HELP = PLACED | {name: (takes, f"left out: {why}") for name, (takes, why) in LEFT_OUT.items()}
-_KINDS = {SWITCH: bool, "N": Whole}
-IsaacFlags = make_dataclass(
-    "IsaacFlags",
-    [
-        (
-            name,
-            Annotated[_KINDS.get(takes, str | None), flag(takes, text, *SHORT.get(name, ()))],
-            False if takes is SWITCH else None,
-        )
-        for name, (takes, text) in _HELP.items()
-    ],
-    namespace={"__doc__": "flags of Isaac Lab's own command"},
-)
-NO_ISAAC_FLAGS = IsaacFlags()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from shoal.commands.flags import LEFT_OUT, NO_ISAAC_FLAGS
-from shoal.core.errors import BadField, BadInput, error_context, unknown
+from shoal.commands.isaac_flags import LEFT_OUT, NO_ISAAC_FLAGS, PLACED
+from shoal.core.errors import BadField, BadInput, check_least, check_names, error_context
 from shoal.core.escape import escape
+from shoal.core.schema import build
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
@@ -18,22 +19,43 @@ from shoal.experiment.rules import check
 from shoal.trainers.live import LIVE, of_rl_games
 from shoal.trainers.rl_games_file import Unfit, composed, unfit
 
-# The keys of `pbt`: Isaac Lab's defaults, and the fields that they become. start_after is DexPBT's, launcher rl_games' own.
-KEYS: dict[str, tuple[Any, str | None]] = {
-    "enabled": (False, None),
-    "policy_idx": (0, None),
-    "num_policies": (8, "population"),
-    "directory": ("", None),
-    "workspace": ("pbt_workspace", None),
-    "objective": ("Episode_Reward/success", "config.objective"),
-    "interval_steps": (100_000, "interval"),
-    "threshold_std": (0.1, "method.select.threshold_std"),
-    "threshold_abs": (0.05, "method.select.threshold_abs"),
-    "mutation_rate": (0.25, "method.explore.mutation_rate"),
-    "change_range": ([1.1, 2.0], "method.explore.change_range"),
-    "mutation": ({}, None),
-    "start_after": (0, "method.burn_in"),
-    "launcher": ("", None),
+
+@dataclass(frozen=True)
+class IsaacPbt:
+    """`pbt` of a file, with the defaults of Isaac Lab; `start_after` is DexPBT's, `launcher` rl_games' own."""
+
+    enabled: bool = False
+    policy_idx: int = 0
+    num_policies: int = 8
+    directory: str = ""
+    workspace: str = "pbt_workspace"
+    objective: str = "Episode_Reward/success"
+    interval_steps: int = 100_000
+    threshold_std: float = 0.1
+    threshold_abs: float = 0.05
+    mutation_rate: float = 0.25
+    change_range: tuple[float, float] = (1.1, 2.0)
+    mutation: Mapping[str, Any] = field(default_factory=dict)
+    start_after: int = 0
+    launcher: str = ""
+
+    def __post_init__(self) -> None:
+        check_least(2, self, "num_policies")
+        check_least(1, self, "interval_steps")
+        if not self.mutation:
+            raise BadField("mutation", "names no hyperparameters", "without them nothing is tuned")
+
+
+# The fields of an experiment that its keys become.
+PLACES = {
+    "num_policies": "population",
+    "objective": "config.objective",
+    "interval_steps": "interval",
+    "threshold_std": "method.select.threshold_std",
+    "threshold_abs": "method.select.threshold_abs",
+    "mutation_rate": "method.explore.mutation_rate",
+    "change_range": "method.explore.change_range",
+    "start_after": "method.burn_in",
 }
 ALWAYS = {
     "method.name": "pbt",
@@ -42,7 +64,6 @@ ALWAYS = {
     "processes": {"count": 1, "gpus": [0]},
     "fitness": {"source": "training"},
 }
-WHOLE = ("num_policies", "interval_steps", "start_after")
 KNOWN = LIVE["rl_games"]
 # The rules of `mutation`: the scale in which `mutate` does the same, and the factor by which values may move at most.
 RULES = {  # Isaac Lab has no bounds
@@ -56,10 +77,10 @@ WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_gr
 PARTS = ("params", "pbt", "seed")  # of an agent
 # Settings that are not read, and the reason; then those of a task that isaac_task.py makes.
 UNREAD = {
-    "agent.seed": LEFT_OUT["seed"][1],
-    "params.seed": LEFT_OUT["seed"][1],
-    "params.load_checkpoint": LEFT_OUT["checkpoint"][1],
-    "params.config.score_to_win": LEFT_OUT["max_iterations"][1],
+    "agent.seed": LEFT_OUT["seed"],
+    "params.seed": LEFT_OUT["seed"],
+    "params.load_checkpoint": LEFT_OUT["checkpoint"],
+    "params.config.score_to_win": LEFT_OUT["max_iterations"],
 }
 UNREAD_OF_TASK = {
     "params.config.num_actors": "the simulator sets the number of environments",
@@ -84,65 +105,60 @@ def translate(
     workers:   machines, or processes, that share a directory; each gets as many policies
     flags:     `IsaacFlags`
     """
-    text = text_of(file)
     with blame(file):
-        content = read_yaml(text)
+        content = read_yaml(text_of(file))
     under = "agent" if isinstance(content, Mapping) and "agent" in content else ""
     agent = content["agent"] if under else content
-    scene = [] if flags.num_envs is None else [f"env.scene.num_envs={flags.num_envs}"]
+    scene = [] if flags.num_envs is None else [f"{PLACED['num_envs']}={flags.num_envs}"]
     given = _nested([*scene, *overrides])
     changed = given.get("agent", {})
-    for name in changed:
-        if name not in PARTS:
-            raise unknown("agent", name, PARTS)
+    check_names("agent", changed, PARTS)
     with blame(file, [path for path, _ in _leaves(changed)], within=under):
         _check(composed(content if isinstance(content, Mapping) else {}))
         if not isinstance(agent, Mapping) or not isinstance(agent.get("params"), Mapping):
             raise BadInput("it has no `params`: give the file of a task's agent for rl_games")
-        pbt = _complete(_merged("pbt", agent.get("pbt") or {}, changed.get("pbt", {})))
+        pbt = build(IsaacPbt, _merged("pbt", agent.get("pbt") or {}, changed.get("pbt", {})), "pbt.")
         params = _merged("params", agent["params"], changed.get("params", {}))
         settings, wrapper = _part(params, "config"), _part(params, "env")
-        _part(params, "algo")
         _check(unfit(params))
-        notes, space = _space(pbt["mutation"], settings, params)
-    values = ALWAYS | {place: pbt[name] for name, (_, place) in KEYS.items() if place}
+        notes, space = _space(pbt.mutation, settings, _part(params, "algo").get("name") == "a2c_continuous")
+    values = ALWAYS | {place: getattr(pbt, name) for name, place in PLACES.items()}
     values |= {"agent": f"rl_games:{file}", "env": settings.get("env_name", "rlgpu"), "space": space}
     frames = settings.get("max_frames")
     if isinstance(frames, (int, float)) and 0 < frames < math.inf:
-        values["generations"] = -(-int(frames) // max(1, pbt["interval_steps"]))
+        values["generations"] = math.ceil(frames / pbt.interval_steps)
     else:
         notes.append(
             "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
         )
     if flags.track:
-        named = {"project": flags.wandb_project_name, "name": flags.wandb_name, "entity": flags.wandb_entity}
-        values["wandb"] = {field: value for field, value in named.items() if value is not None}
+        named = {place: getattr(flags, name) for name, place in PLACED.items() if place.startswith("wandb.")}
+        values |= {"wandb": {}} | {place: value for place, value in named.items() if value is not None}
     options = ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
-    above, unread = changed.get("params", {}), UNREAD
+    above, unread, lost = changed.get("params", {}), UNREAD, list(wrapper)
     if options:
         unread = UNREAD | UNREAD_OF_TASK
         if settings.get("env_config"):
             above = _merged("params", above, {"config": {"env_config": None}})
+        lost = [name for name in wrapper if name not in WRAPPER]
         options |= {WRAPPER[name]: x for name, x in wrapper.items() if name in WRAPPER}
         values |= {"env_options": options, "config.imports": ["isaac_task"]}
         notes.append("config.imports: isaac_task.py, of Shoal's experiments/isaac, registers the task with rl_games")
     else:
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
-    if above:
-        values["config.params"] = above
-    values |= {"python": pbt["launcher"]} if pbt["launcher"] else {}
-    given_file = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
-    notes += [f"{place} is left out: {why}" for place, why in unread.items() if _is_set(given_file, place)]
-    lost = [name for name in wrapper if not options or name not in WRAPPER]
-    notes += [f"params.env.{name} is left out: it does not reach the environments" for name in lost]
+    values |= {"config.params": above} if above else {}
+    values |= {"python": pbt.launcher} if pbt.launcher else {}
     values |= _share(pbt, workers)
     experiment: dict[str, Any] = {}
     for path, x in values.items():
         _put(experiment, path.split("."), x)
-    left = [name for name, x in vars(flags).items() if name in LEFT_OUT and x is not None and x is not False]
-    notes += [f"--{name} is left out: {LEFT_OUT[name][1]}" for name in left]
     check(from_dict(experiment))
     ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
+    known = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
+    left = {place: why for place, why in unread.items() if _is_set(known, place)}
+    left |= {f"params.env.{name}": "it does not reach the environments" for name in lost}
+    left |= {f"--{name}": why for name, why in LEFT_OUT.items() if getattr(flags, name) not in (None, False)}
+    notes += [f"{place} is left out: {why}" for place, why in left.items()]
     return "".join(f"# {escape(note)}\n" for note in notes) + write_yaml(ordered)
 
 
@@ -152,40 +168,20 @@ def _check(unfit: Unfit | None) -> None:
         raise BadField(*unfit)
 
 
-def _is_set(values: Any, path: str) -> bool:
-    """True if a path has a value other than none, false, -1 or an empty mapping."""
-    for part in path.split("."):
-        values = values.get(part) if isinstance(values, Mapping) else None
-    return values not in (None, -1, {}) and values is not False
-
-
-def _complete(given: dict[str, Any]) -> dict[str, Any]:
-    """`pbt` with defaults filled in. Raises BadField."""
-    for name in given:
-        if name not in KEYS:
-            raise unknown("pbt", name, KEYS)
-    pbt = {name: default for name, (default, _) in KEYS.items()} | given
-    for name in WHOLE:
-        x = pbt[name]
-        if not (isinstance(x, (int, float)) and x >= 0 and float(x).is_integer()):
-            raise BadField(f"pbt.{name}", "must be a whole number", value=x)
-        pbt[name] = int(x)
-    if (n := pbt["num_policies"]) < 2:
-        raise BadField("pbt.num_policies", "must be at least 2, which learn from one another", value=n)
-    if not isinstance(pbt["mutation"], Mapping) or not pbt["mutation"]:
-        raise BadField("pbt.mutation", "names no hyperparameters", "without them nothing is tuned")
-    return pbt
+def _is_set(values: Mapping[str, Any], place: str) -> bool:
+    """True if there is something at a path or below it, other than none, false or -1."""
+    inside = [x for path, x in _leaves(values) if f"{path}.".startswith(f"{place}.")]
+    return any(x is not None and x is not False and x != -1 for x in inside)
 
 
 def _space(
-    mutation: Mapping[str, Any], settings: Mapping[str, Any], params: Mapping[str, Any]
+    mutation: Mapping[str, Any], settings: Mapping[str, Any], continuous: bool
 ) -> tuple[list[str], dict[str, Any]]:
     """Notes on what is not tuned, and the ranges of the rest. Raises BadField."""
     notes: list[str] = []
     space: dict[str, Any] = {}
-    algorithm = _part(params, "algo").get("name")
     try:
-        live = of_rl_games(settings, algorithm == "a2c_continuous")
+        live = of_rl_games(settings, continuous)
     except (TypeError, ValueError) as error:
         raise BadField("params.config", f"a hyperparameter is no number: {error}") from error
     for path, rule in mutation.items():
@@ -219,15 +215,15 @@ def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
     return found | {"integer": True} if live.integer else found
 
 
-def _share(pbt: Mapping[str, Any], workers: int) -> dict[str, Any]:
+def _share(pbt: IsaacPbt, workers: int) -> dict[str, Any]:
     """Fields that divide the policies among workers that share a directory. Raises BadInput."""
-    policies = pbt["num_policies"]
+    policies = pbt.num_policies
     if workers < 1 or policies % workers or policies // workers < 2:
         problem = f"must divide num_policies = {policies} into groups of at least 2"
         raise BadField("--workers", problem, value=workers)
     if workers == 1:
         return {}
-    workspace = str(Path(str(pbt["directory"])) / str(pbt["workspace"]))
+    workspace = str(Path(pbt.directory) / pbt.workspace)
     return {"population": policies // workers, "exchange": {"name": "directory", "workspace": workspace}}
 
 

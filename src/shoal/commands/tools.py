@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from shoal.commands.endings import console
-from shoal.commands.flags import NO_ISAAC_FLAGS, IsaacFlags, flag, look_here
+from shoal.commands.flags import flag, look_here
+from shoal.commands.isaac_flags import NO_ISAAC_FLAGS, IsaacFlags
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE
 
