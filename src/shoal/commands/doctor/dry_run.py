@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +33,6 @@ from shoal.trainers.process import TrainerFailed
 
 LONG = 10_000  # generations of the dry run, of which two are trained: no rung falls on them
 ROLLOUTS = 4  # of an interval of the dry run
-LARGE = 3.0  # mean reward of a step; most environments have about 1, Pendulum 6 (docs/results.md says what that does)
 MOST = 1024  # environment steps of an interval that tests a trainer, unless a rollout is longer
 TRIALS = 100  # of selection
 
@@ -100,7 +99,6 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
     yield _speed(plan, rollouts, timings)
     if not plan.kind.sampled:
         yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
-    yield from rewards(plan, watch.events[-1].metrics)
 
 
 def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagnostic:
@@ -157,20 +155,6 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
             f"standard error over {episodes} episodes {_figure(error)}; selection bias of the best of {n} {_figure(bias)}"
         )
         yield (ok if error < spread else warning)("fitness", text)
-
-
-def rewards(plan: Plan, metrics: Mapping[str, np.ndarray]) -> Iterator[Diagnostic]:
-    """Large rewards that the agent could normalise, and does not.
-
-    metrics: `episode/return` and `episode/length` of each member's training, NaN where no episode ended
-    """
-    if plan.experiment.config.get("normalise_rewards") is not False:
-        return
-    sizes = np.abs(metrics["episode/return"]) / metrics["episode/length"]
-    sizes = sizes[np.isfinite(sizes)]
-    if len(sizes) and sizes.mean() > LARGE:
-        text = f"about {_figure(sizes.mean())} per step: the value loss outweighs the policy loss"
-        yield warning("rewards", f"{text}; try config.normalise_rewards: true")
 
 
 def _figure(x: float) -> str:

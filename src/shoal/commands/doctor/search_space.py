@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 
 from shoal.commands.doctor.checks import Diagnostic, ok, warning
 from shoal.core.env_parameters import split
-from shoal.core.population import Explore
 from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
@@ -47,27 +45,6 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
             yield warning(name, f"start = {r.start:g} lies at a bound: half of all perturbations are reflected there")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
             yield warning(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
-        if explore is not None and strides(r, explore) < 1:
-            yield warning(
-                name,
-                f"[{r.low:g}, {r.high:g}] is narrower than one perturbation: perturbed values are almost random in it",
-            )
-
-
-def strides(r: Range, explore: Explore) -> float:
-    """Width of a range in units of the largest perturbation."""
-    if r.low is None or r.high is None:
-        return math.inf
-    if isinstance(explore, explorers.Perturb):
-        factor = max(max(f, 1 / f) for f in explore.factors)
-    elif isinstance(explore, explorers.Mutate):
-        factor = (explore.discount_range if r.scale == "one_minus_log" else explore.change_range)[1]
-    else:
-        return math.inf
-    if r.scale == "linear":
-        return (r.high - r.low) / ((factor - 1) * max(abs(r.low + r.high) / 2, (r.high - r.low) / 20))
-    low, high = (r.low, r.high) if r.scale == "log" else (1 - r.high, 1 - r.low)
-    return math.log(high / low) / math.log(factor)
 
 
 def environment_parameters(plan: Plan) -> Iterator[Diagnostic]:
