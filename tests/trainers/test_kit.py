@@ -38,12 +38,12 @@ BROKEN = {
     "HalfLoading": ("file", "a model that export has written is another one .*such as velocity"),
     "Obedient": ("own_hyperparameters_win", "trains with the parent's hyperparameters"),
     "Sharing": ("housemates", "they share something"),
-    "Located": ("new_process", "in a new process trains differently"),
+    "Located": ("state_is_complete", "in a new process trains differently"),
     "Curious": ("evaluation", "it changed something"),
     "Random": ("evaluation", "must be greedy|depends on something"),
     "Sentimental": ("evaluation", "depends on something that is not in `learned`"),
     "wrong_trainers:FirstSeed": ("episodes", "for the same backwards: .* one episode for each seed"),
-    "wrong_trainers:Common": ("evaluation_beside_others", "must share nothing"),
+    "wrong_trainers:Common": ("housemates", "another member of the process had trained: they share"),
     "wrong_trainers:Stale": ("evaluation_of_a_set_state", "must go by the state that was set last"),
     "wrong_trainers:Blunt": ("act", "episodes that act plays return .*, and evaluate gave .* normalise them alike"),
     "wrong_trainers:Columns": ("act", r"actions of shape \[1, 1\] for observations \[1, 2\], which must be \[1\]"),
@@ -87,7 +87,7 @@ class TestPlaying(TrainerContract):
 
 
 class TestLate(TrainerContract):
-    """What `make` is told need not be kept: `set_hypers` is called before `begin`."""
+    """`make` need not keep its hyperparameters: `set_hypers` is called before `begin`."""
 
     trainer, steps = "support.wrong_trainers:Late", 40
 

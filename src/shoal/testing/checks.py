@@ -85,9 +85,10 @@ def _has_an_effect(t: Trainee, name: str, hyper: dict[str, float]) -> None:
 
 
 def check_state_is_complete(t: Trainee) -> None:
-    """The result of `get_state`, set in another instance, continues as if nothing had happened."""
-    wrong = "a member that goes on from its state in another instance trains differently: the state lacks something"
-    t.expect_equal(t.train(t.member(t.expected[0], seed=9), 2), t.expected[1], wrong)
+    """The result of `get_state`, set in an instance of a new process, continues as if nothing had happened."""
+    with t.new_process() as process:
+        wrong = "a member that goes on from its state in a new process trains differently: the state lacks something"
+        t.expect_equal(t.train(t.member(t.expected[0], seed=9, process=process), 2), t.expected[1], wrong)
 
 
 def check_file(t: Trainee) -> None:
@@ -118,19 +119,17 @@ def check_housemates(t: Trainee) -> None:
     """Members of one process do not influence one another."""
     with t.new_process() as process:
         member, other = t.member(process=process), t.member(hyper=t.others, seed=9, process=process)
-        t.train(other, 8)
         t.train(member, 1)
-        t.train(other, 9)
+        alone = member.evaluate(SEEDS)
+        t.train(other, 8)
+        beside = member.evaluate(SEEDS)
         other.evaluate(SEEDS)
+        assert np.array_equal(beside, alone), (
+            f"evaluate gave {alone.tolist()}, and {beside.tolist()} once another member of the process had trained: they "
+            "share something"
+        )
         wrong = "a member trains differently beside another one in its process: they share something"
         t.expect_equal(t.train(member, 2), t.expected[1], wrong)
-
-
-def check_new_process(t: Trainee) -> None:
-    """A member goes on in a new process as if nothing had happened."""
-    with t.new_process() as process:
-        wrong = "a member that goes on from its state in a new process trains differently"
-        t.expect_equal(t.train(t.member(t.expected[0], process=process), 2), t.expected[1], wrong)
 
 
 def check_evaluation(t: Trainee) -> None:
@@ -156,18 +155,6 @@ def check_episodes(t: Trainee) -> None:
     assert np.allclose(turned[::-1], returns, rtol=CLOSE), (
         f"evaluate gave {returns.tolist()} for the seeds {list(SEEDS)}, and {turned.tolist()} for the same backwards: "
         "it must play one episode for each seed, which depends on that seed alone"
-    )
-
-
-def check_evaluation_beside_others(t: Trainee) -> None:
-    """An evaluation of a member does not depend on the others of its process."""
-    member, other = t.member(t.expected[0]), t.member(hyper=t.others, seed=9)
-    alone = member.evaluate(SEEDS)
-    t.train(other, 8)
-    beside = member.evaluate(SEEDS)
-    assert np.array_equal(beside, alone), (
-        f"evaluate gave {alone.tolist()}, and {beside.tolist()} once another member of the process had trained: objects of "
-        "the class must share nothing"
     )
 
 
