@@ -180,24 +180,17 @@ def picture_of(env: Any) -> np.ndarray:
     Raises BadInput if it is no picture.
     """
     drawn = _drawing(env.render)
-    if not hasattr(drawn, "__array__"):
-        raise _no_picture("nothing" if drawn is None else f"a {type(drawn).__name__}")
-    picture = np.asarray(drawn)
+    picture = np.asarray(drawn if hasattr(drawn, "__array__") else None)
     shape = picture.shape if picture.ndim == 3 else (*picture.shape, 1)
-    if len(shape) != 3 or shape[2] not in (1, 3, 4) or not picture.size:
-        raise _no_picture(f"an array {list(picture.shape)}")
-    if picture.dtype.kind not in "iu":  # white is unknown for other dtypes
-        raise _no_picture(f"{picture.dtype}")
-    low, high = picture.min(), picture.max()
-    if low < 0 or high > 255:
-        raise _no_picture(f"numbers from {low} to {high}")
+    whole = picture.dtype.kind in "iu" and picture.size > 0  # white is unknown for other dtypes
+    if not whole or len(shape) != 3 or shape[2] not in (1, 3, 4) or picture.min() < 0 or picture.max() > 255:
+        given = f"{picture.dtype} {list(picture.shape)}" if hasattr(drawn, "__array__") else type(drawn).__name__
+        if whole:
+            given += f" from {picture.min()} to {picture.max()}"
+        problem = f"render must return an array [H, W, 3] of integers from 0 to 255, not {given}"
+        raise BadInput(f"the environment cannot be rendered: {problem}")
     picture = picture.reshape(shape)[..., :3].astype(np.uint8, copy=False)
     return np.broadcast_to(picture, (*shape[:2], 3))
-
-
-def _no_picture(given: str) -> BadInput:
-    problem = f"render must return an array [H, W, 3] of integers from 0 to 255, not {given}"
-    return BadInput(f"the environment cannot be rendered: {problem}")
 
 
 def _drawing(draw: Callable[[], Any]) -> Any:
@@ -205,7 +198,7 @@ def _drawing(draw: Callable[[], Any]) -> Any:
     try:
         return draw()
     except NotImplementedError:  # what gymnasium.Env does by itself
-        raise _no_picture("nothing") from None
+        return None
     except Exception as error:  # packages that are missing, and anything that a graphics driver raises
         raise BadInput(
             f"rendering failed: {error}; videos need {EXTRA}, and MuJoCo needs a way to render without a screen: "
