@@ -379,7 +379,7 @@ LONG = {
 @pytest.mark.parametrize("field", sorted(known.name for known in fields(Experiment)))
 @pytest.mark.parametrize("kind", LONG)
 def test_long_values_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, kind: str) -> None:
-    """Whoever refuses them; no experiment survives these."""
+    """No experiment survives these, and every message about them is short."""
     monkeypatch.chdir(tmp_path)
     given = json.dumps(LONG[kind])
     outcome = shoal(*flags(tmp_path / "r", "--set", f"{field}={given}", "--set", f"hyper.{'y' * 3000}=1"))

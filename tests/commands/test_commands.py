@@ -145,7 +145,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
 
 
 def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever has no flag of its own is reached by --set."""
+    """--set reaches the fields without a flag of their own."""
     seen: list[Experiment] = []
 
     def begin(experiment: Experiment, callbacks: object) -> None:
@@ -414,7 +414,7 @@ def test_envs() -> None:
 
 
 def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What agents see of it, and the numbers with which it can be tuned; what is wrong with it in one line."""
+    """Its observations, metrics and environment parameters are listed; a mistake in it gets one line."""
     (tmp_path / "meadow.py").write_text(
         "from gymnasium.envs.classic_control import PendulumEnv\n\n\n"
         "class Swing(PendulumEnv):\n    pass\n\n\ndef stone():\n    return 3\n"
@@ -485,7 +485,7 @@ def test_errors_that_nobody_reads(given: list[str]) -> None:
 
 
 def test_names_with_spaces_and_brackets(tmp_path: Path) -> None:
-    """What rich would take for markup is printed as it is."""
+    """Text that rich would take for markup is printed as it is."""
     run = tmp_path / "a [bold]run[/bold]"
     outcome = shoal(*flags(run, generations=1))
     assert outcome.code == 0
@@ -520,5 +520,6 @@ def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.
         devices.prepare()
         own = folder / "shoal/compiled"
         assert settings["jax_compilation_cache_dir"] == str(own)
+        # JAX has no public name for the bound.
         bounds = [compilation_cache.get_file_cache(str(path))[0]._bound for path in (own, tmp_path)]
         assert bounds == [BOUND, float("inf")]

@@ -1,4 +1,4 @@
-"""Whatever a run, a folder or a flag is called: nothing of it steers the terminal, is taken for markup, or is a formula."""
+"""Names of runs, folders and flags never steer the terminal, count as markup, or become formulas."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNTOLD = ("trainer", "workspace", "worker")  # something else is wrong first
 
 
 def seen(*arguments: object) -> str:
-    """What a command says: to the terminal, and of what was wrong in one line."""
+    """Output of a command, and its one line of error."""
     outcome = shoal(*arguments)
     assert not STEERS.search(outcome.out + outcome.err), repr(outcome)
     assert outcome.code == 0 or outcome.err.count("\n") == 1 or arguments[0] == "doctor", outcome
@@ -54,7 +54,7 @@ def seen(*arguments: object) -> str:
 
 
 def commands(run: Path, names: tuple[str, ...] = READERS) -> Iterator[list[object]]:
-    """What can be asked of a run."""
+    """Commands that read a run."""
     more = {
         "play": ("--video", run.parent / "x.gif"),
         "export": (run.parent / "x.npz",),
@@ -222,7 +222,7 @@ def test_tables_hold_no_formulas(run: Path) -> None:
 
 
 def test_ascii_output(run: Path, tmp_path: Path) -> None:
-    """Where standard output takes no more than ASCII, signs that it lacks are written otherwise."""
+    """Signs that an ASCII output lacks are written otherwise."""
     own = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
     lines = [json.loads(line) for line in (run / "lineage.jsonl").read_text().splitlines()]
     with restored(run):

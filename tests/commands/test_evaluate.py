@@ -29,7 +29,7 @@ REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "bat
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
-    """However short its run was; that members filled one replay buffer together is known to training alone."""
+    """Also of short runs; that members filled one replay buffer together is known to training alone."""
     config: dict[str, Any] = {"layers": [4]} if method == "es" else {**REPLAY, "warm_up": 200}
     agent = {"es": "policy"}.get(method, "td3")
     probe = {"env": "support.probes:match", "env_options": {"actions": "continuous"}}

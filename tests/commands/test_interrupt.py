@@ -37,7 +37,7 @@ def compiling(program, traced):
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     time.sleep(1000)
 
-devices.Program._compile = compiling
+devices.Program._compile = compiling  # no public name, as programs compile by themselves
 """
 AFTER = {  # on the streams of output and of errors
     "train": ("stopping: this generation is abandoned\ninterrupted; start it again\n", ""),
@@ -132,7 +132,7 @@ def test_and_so_does_its_exit_code(monkeypatch: pytest.MonkeyPatch, heard: tuple
 
 
 def catches(pid: int, sign: int) -> bool:
-    """Whether a process has a handler for a signal."""
+    """True if a process has a handler for a signal."""
     status = Path(f"/proc/{pid}/status").read_text()
     caught = next(line for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught.split()[1], 16) >> (sign - 1) & 1)

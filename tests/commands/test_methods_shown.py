@@ -1,4 +1,4 @@
-"""What the terminal, TensorBoard and the page show of real runs whose members copy nobody is what their files say."""
+"""The terminal, TensorBoard and the page of runs whose members copy nobody agree with their files."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
 
 
 def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> str:
-    """What a terminal shows of one generation."""
+    """The display of one generation in a terminal."""
     console = Screen(file=StringIO(), force_terminal=True, width=100, color_system=None)
     display = Display(console)
     own = {"env": RUNS[method]["env"], "config": RUNS[method].get("config", {})}

@@ -210,7 +210,7 @@ def test_a_population_plays_side_by_side(tmp_path: Path, trace_cache: None, monk
     """In the same episode; in four quarters of the picture, of which each stands still when its pole has fallen."""
     train(tiny(tmp_path / "run", generations=1))
     shown: list[np.ndarray] = []
-    monkeypatch.setattr("shoal.commands.video._writer", lambda video, environment: nullcontext(shown.append))
+    monkeypatch.setattr("shoal.commands.video.frame_writer", lambda video, environment: nullcontext(shown.append))
     returns = record_video(tmp_path / "run", tmp_path / "video.mp4", population=True)
     assert len(returns) == 4 and len(shown) == max(returns) + 1 > min(returns) + 1
     height, width = (n // 2 for n in shown[0].shape[:2])

@@ -154,7 +154,7 @@ def test_every_plot_tells_its_values(visit: Callable[..., Any], name: str, least
 
 
 def test_a_page_of_eight_members_is_read_in_a_few_screens(visit: Callable[..., Any]) -> None:
-    """What few need is closed; the width is that of a laptop."""
+    """Details are closed; the width is that of a laptop."""
     assert visit("small").evaluate("document.documentElement.scrollHeight") < 6000
 
 

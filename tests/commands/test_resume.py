@@ -121,7 +121,7 @@ def test_a_long_generation_is_abandoned_at_once(six: Path, tmp_path: Path, monke
 
 @pytest.mark.parametrize("under_way", others_slow([False, True], True))
 def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_way: bool) -> None:
-    """How long the first generation takes nobody knows, so it is abandoned at once."""
+    """The first generation is abandoned at once, as nobody knows how long it takes."""
     run, again = tmp_path / "r", Signals(9, "never")
     assert stop(run, Signals(0, "train", under_way=under_way)) == ["stopping: this generation is abandoned"]
     assert not (run / "checkpoints").exists()
@@ -176,7 +176,7 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
 
 
 def test_short_generations_are_written_together(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies there at any time goes on to the same end: the lines of what no checkpoint has are cut off."""
+    """The files at any time lead to the same end: lines that no checkpoint contains are cut off."""
     monkeypatch.setattr(living, "REST", 1000.0)
     run, killed, abandoned = (tmp_path / name for name in ("r", "killed", "abandoned"))
 
@@ -327,7 +327,7 @@ def test_runs_that_name_no_place_take_one_each(tmp_path: Path, monkeypatch: pyte
 
 
 def say(process: Any, until: str) -> str:
-    """What a process prints, up to a line that holds `until`."""
+    """Output of a process, up to a line that contains `until`."""
     told = ""
     for line in process.stdout:
         told += line
@@ -424,7 +424,7 @@ def watched(run: Path, copies: Path) -> Iterator[list[Path]]:
 
 @pytest.mark.slow
 def test_killed_at_every_third_step_of_writing(tmp_path: Path) -> None:
-    """Wherever the files stand when the power goes, the run goes on to the same end."""
+    """The run goes on to the same end from all states of the files."""
     run = tmp_path / "r"
     with watched(run, tmp_path) as taken:
         train(tiny(run, generations=3, checkpoint=Checkpoint(1, keep=1)))

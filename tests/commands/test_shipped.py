@@ -1,4 +1,4 @@
-"""What comes with Shoal: experiments by name, agents, and what to install for the rest."""
+"""Experiments and agents that come with Shoal, by name, and the packages to install for the rest."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def rows(study: Path) -> list[dict]:
 
 
 def began(run: Path) -> int:
-    """When the first checkpoint that is kept of a run was written: a run that begins anew writes it once more."""
+    """Time of the first checkpoint kept of a run, which a run that begins anew writes once more."""
     return min((run / "checkpoints").glob("[0-9]*")).joinpath("manifest.json").stat().st_mtime_ns
 
 

@@ -54,7 +54,7 @@ def test_runs_are_compiled_once_and_equal_those_of_train(
     file, out = tmp_path / "study.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
     compiled: list[str] = []
-    monkeypatch.setattr(Program, "_trace", noted(compiled, Program._trace))
+    monkeypatch.setattr(Program, "_trace", noted(compiled, Program._trace))  # no public name: traces are counted here
     run_study(file, out, Output(), quiet=True)
     assert compiled and sorted(compiled) == sorted(set(compiled))
     seconds = {

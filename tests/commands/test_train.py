@@ -1,4 +1,4 @@
-"""What a run does and leaves behind."""
+"""Runs, and the files that they leave behind."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ class Own(nn.Module):
 
 
 class Sorting(nn.Module):
-    """What no layer does."""
+    """A sort, which no layer makes."""
 
     def __call__(self, obs: jax.Array) -> jax.Array:
         return jnp.sort(obs, -1)

@@ -223,6 +223,7 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
         apply = ExternalShard.apply
 
         def watched(self: ExternalShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> Any:
+            # States of members have no public name: a shard shows those of a snapshot only.
             before = [m.trainer.state for m in self._members]
             metrics = apply(self, decision, arrived)
             copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
@@ -285,7 +286,7 @@ class Killer(Callback):
             os.kill(self.killed[-1], signal.SIGKILL)
 
     def note(self, message: str) -> None:
-        self.heard += "was ended by SIGKILL; it is started again" in message
+        self.heard += "was killed by SIGKILL; it is started again" in message
 
 
 @pytest.mark.parametrize("times", others_slow([3, 20], 3))
@@ -305,6 +306,7 @@ def test_a_process_that_is_killed_before_the_first_interval_is_started_again(
     whole: Path, tmp_path: Path, when: str
 ) -> None:
     """While it starts, says what it can do, gets its log, or begins; the run is that of processes that nobody killed."""
+    # Two steps inside `call`, between which the process is killed.
     receive, ask, killed = TrainerProcess._receive, TrainerProcess._ask, []
 
     def kill(self: TrainerProcess, name: str) -> None:

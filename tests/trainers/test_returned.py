@@ -1,4 +1,4 @@
-"""What trainers return is held to the protocol where they return it, and what is wrong is said of the method."""
+"""Values that trainers return are checked against the protocol at once, and errors name the method."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class TestQRDQN(Contract):
 
 @pytest.mark.slow
 class TestRecurrentPPO(Contract):
-    """What its policy remembers begins anew with every episode, in evaluations too."""
+    """Its recurrent state begins anew with every episode, in evaluations too."""
 
     trainer, env, steps = "sb3:RecurrentPPO", "gym:CartPole-v1", 64
     config = SMALL | {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}
@@ -230,7 +230,7 @@ def test_divergence_is_a_result(start):
 
 @pytest.mark.slow
 def test_a_diverged_member_learns_on_with_what_it_copies(start):
-    """What it wrote into its replay buffer while it diverged is not there any more."""
+    """Transitions that it stored while it diverged are gone from its replay buffer."""
     process = start("TD3", "gym:Pendulum-v1", learning_starts=10, batch_size=8)
     sound, lost = member(process), member(process, learning_rate=1e30)
     sound.train(2, 200)
@@ -421,7 +421,7 @@ print(PPO.load(file).predict(normalizer.normalize_obs(obs), deterministic=True)[
 
 
 def test_a_champion_goes_back_to_sb3(tmp_path):
-    """What `PPO.load` reads acts as the champion does."""
+    """`PPO.load` gives a model that acts as the champion does."""
     run, config = tmp_path / "r", {"n_envs": 2, "n_steps": 32, "normalize": True}
     settings = {"env": "gym:CartPole-v1", "agent": "sb3:PPO", "python": PYTHON, "population": 2, "generations": 2}
     train(Experiment(**settings, interval=64, config=config, final_episodes=2, run_dir=str(run)))

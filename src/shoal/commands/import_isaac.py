@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,10 @@ from shoal.core.errors import BadField, BadInput, check_least, check_names, erro
 from shoal.core.escape import escape
 from shoal.core.schema import build
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.rules import check
 from shoal.trainers.live import LIVE, of_rl_games
-from shoal.trainers.rl_games_file import Unfit, composed, unfit
+from shoal.trainers.rl_games_file import Unfit, composed, merged, unfit
 
 
 @dataclass(frozen=True)
@@ -46,24 +45,6 @@ class IsaacPbt:
             raise BadField("mutation", "names no hyperparameters", "without them nothing is tuned")
 
 
-# The fields of an experiment that its keys become.
-PLACES = {
-    "num_policies": "population",
-    "objective": "config.objective",
-    "interval_steps": "interval",
-    "threshold_std": "method.select.threshold_std",
-    "threshold_abs": "method.select.threshold_abs",
-    "mutation_rate": "method.explore.mutation_rate",
-    "change_range": "method.explore.change_range",
-    "start_after": "method.burn_in",
-}
-ALWAYS = {
-    "method.name": "pbt",
-    "method.select.name": "threshold",
-    "method.explore.name": "mutate",
-    "processes": {"count": 1, "gpus": [0]},
-    "fitness": {"source": "training"},
-}
 KNOWN = LIVE["rl_games"]
 # The rules of `mutation`: the scale in which `mutate` does the same, and the factor by which values may move at most.
 RULES = {  # Isaac Lab has no bounds
@@ -122,44 +103,58 @@ def translate(
         settings, wrapper = _part(params, "config"), _part(params, "env")
         _check(unfit(params))
         notes, space = _space(pbt.mutation, settings, _part(params, "algo").get("name") == "a2c_continuous")
-    values = ALWAYS | {place: getattr(pbt, name) for name, place in PLACES.items()}
-    values |= {"agent": f"rl_games:{file}", "env": settings.get("env_name", "rlgpu"), "space": space}
-    frames = settings.get("max_frames")
+    policies = pbt.num_policies
+    if workers < 1 or policies % workers or policies // workers < 2:
+        problem = f"must divide num_policies = {policies} into groups of at least 2"
+        raise BadField("--workers", problem, value=workers)
+    frames, generations = settings.get("max_frames"), None
     if isinstance(frames, (int, float)) and 0 < frames < math.inf:
-        values["generations"] = math.ceil(frames / pbt.interval_steps)
+        generations = math.ceil(frames / pbt.interval_steps)
     else:
         notes.append(
             "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
         )
-    if flags.track:
-        named = {place: getattr(flags, name) for name, place in PLACED.items() if place.startswith("wandb.")}
-        values |= {"wandb": {}} | {place: value for place, value in named.items() if value is not None}
-    options = ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
-    above, unread, lost = changed.get("params", {}), UNREAD, list(wrapper)
+    above, options = changed.get("params", {}), ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
+    unread, reaching = (UNREAD | UNREAD_OF_TASK, WRAPPER) if options else (UNREAD, {})
     if options:
-        unread = UNREAD | UNREAD_OF_TASK
-        if settings.get("env_config"):
-            above = _merged("params", above, {"config": {"env_config": None}})
-        lost = [name for name in wrapper if name not in WRAPPER]
-        options |= {WRAPPER[name]: x for name, x in wrapper.items() if name in WRAPPER}
-        values |= {"env_options": options, "config.imports": ["isaac_task"]}
+        above = merged(above, {"config": {"env_config": None}}) if settings.get("env_config") else above
         notes.append("config.imports: isaac_task.py, of Shoal's experiments/isaac, registers the task with rl_games")
     else:
         notes.append("name the task: --task ID, or a module that registers it with rl_games in config.imports")
-    values |= {"config.params": above} if above else {}
-    values |= {"python": pbt.launcher} if pbt.launcher else {}
-    values |= _share(pbt, workers)
-    experiment: dict[str, Any] = {}
-    for path, x in values.items():
-        _put(experiment, path.split("."), x)
-    check(from_dict(experiment))
-    ordered = {option.name: experiment[option.name] for option in fields(Experiment) if option.name in experiment}
+    config = {"objective": pbt.objective, "imports": ["isaac_task"] if options else None, "params": above or None}
+    named = {place.partition("wandb.")[2]: getattr(flags, name) for name, place in PLACED.items()}
+    select = {"name": "threshold", "threshold_std": pbt.threshold_std, "threshold_abs": pbt.threshold_abs}
+    explore = {"name": "mutate", "mutation_rate": pbt.mutation_rate, "change_range": pbt.change_range}
+    experiment = {
+        "env": settings.get("env_name", "rlgpu"),
+        "method": {"name": "pbt", "select": select, "explore": explore, "burn_in": pbt.start_after},
+        "agent": f"rl_games:{file}",
+        "population": policies // workers,
+        "generations": generations,
+        "interval": pbt.interval_steps,
+        "exchange": {"name": "directory", "workspace": str(Path(pbt.directory) / pbt.workspace)}
+        if workers > 1
+        else None,
+        "python": pbt.launcher or None,
+        "processes": {"count": 1, "gpus": [0]},
+        "fitness": {"source": "training"},
+        "space": space,
+        "config": _given(config),
+        "env_options": options | {reaching[name]: x for name, x in wrapper.items() if name in reaching} or None,
+        "wandb": {field: x for field, x in named.items() if field and x is not None} if flags.track else None,
+    }
+    check(from_dict(_given(experiment)))
     known = {"agent": {"seed": changed.get("seed", agent.get("seed"))}, "params": params}
     left = {place: why for place, why in unread.items() if _is_set(known, place)}
-    left |= {f"params.env.{name}": "it does not reach the environments" for name in lost}
+    left |= {f"params.env.{name}": "it does not reach the environments" for name in wrapper if name not in reaching}
     left |= {f"--{name}": why for name, why in LEFT_OUT.items() if getattr(flags, name) not in (None, False)}
     notes += [f"{place} is left out: {why}" for place, why in left.items()]
-    return "".join(f"# {escape(note)}\n" for note in notes) + write_yaml(ordered)
+    return "".join(f"# {escape(note)}\n" for note in notes) + write_yaml(_given(experiment))
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are not None."""
+    return {name: x for name, x in values.items() if x is not None}
 
 
 def _check(unfit: Unfit | None) -> None:
@@ -215,18 +210,6 @@ def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
     return found | {"integer": True} if live.integer else found
 
 
-def _share(pbt: IsaacPbt, workers: int) -> dict[str, Any]:
-    """Fields that divide the policies among workers that share a directory. Raises BadInput."""
-    policies = pbt.num_policies
-    if workers < 1 or policies % workers or policies // workers < 2:
-        problem = f"must divide num_policies = {policies} into groups of at least 2"
-        raise BadField("--workers", problem, value=workers)
-    if workers == 1:
-        return {}
-    workspace = str(Path(pbt.directory) / pbt.workspace)
-    return {"population": policies // workers, "exchange": {"name": "directory", "workspace": workspace}}
-
-
 def _nested(overrides: Sequence[str]) -> dict[str, Any]:
     """Overrides as nested mappings, under `agent` and `env`. Raises BadInput."""
     values: dict[str, Any] = {}
@@ -262,8 +245,7 @@ def _merged(place: str, below: Any, above: Any) -> dict[str, Any]:
     """Merge nested mappings; `above` wins. Raises BadField about `place` if one is no mapping."""
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         raise BadField(place, "must be a mapping")
-    both = [name for name, x in above.items() if isinstance(x, Mapping) and isinstance(below.get(name), Mapping)]
-    return {**below, **above, **{name: _merged(f"{place}.{name}", below[name], above[name]) for name in both}}
+    return merged(below, above)
 
 
 def _leaves(values: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:

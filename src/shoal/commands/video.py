@@ -62,7 +62,7 @@ def record_video(
     if suffix not in (".mp4", ".gif", ".html"):
         raise BadInput(f"--video {video}: must end in .mp4 or .gif, or in .html for bodies of brax")
     if population and as_page:
-        raise BadInput(f"--video {video}: a page shows one body; with --population write .mp4 or .gif")
+        raise BadInput(f"--video {video}: an HTML page shows one member; with --population write .mp4 or .gif")
     for package in () if as_page else ("imageio", "imageio_ffmpeg"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"videos need the package {package.replace('_', '-')}: {EXTRA}")
@@ -77,7 +77,7 @@ def record_video(
     environments = [first]
     try:
         environments += [first.sibling() for _ in players[1:]]
-        with interruptible() as attend, _writer(video, first) as write:
+        with interruptible() as attend, frame_writer(video, first) as write:
             keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
             returns = [_episode(players, environments, key, write, attend) for key in keys]
     finally:
@@ -114,7 +114,7 @@ def _episode(
 
 
 @contextmanager
-def _writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None]]:
+def frame_writer(video: Path, environment: Rendered) -> Iterator[Callable[[Any], None]]:
     """A function that appends a frame; the file gets its name once it is complete."""
     try:
         video.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +177,7 @@ def open_rendered(env: str, options: dict[str, Any], levels: Span | None, as_pag
     """An environment at these levels that renders pictures, or a page of a browser. Raises BadInput if it cannot."""
     suite, _, name = env.partition(":")
     if as_page and suite not in PAGES:
-        raise BadInput(f"{env} cannot be shown on a page, which are for bodies of brax; write .mp4 or .gif")
+        raise BadInput(f"{env} cannot be shown as an HTML page, which only bodies of brax can; write .mp4 or .gif")
     if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}

@@ -244,10 +244,10 @@ class TrainerProcess:
         if isinstance(error, TimeoutError):
             how = f"gave no answer for {self._timeout:g} s"
         elif isinstance(error, ValueError):
-            how = f"wrote into the connection to Shoal what is no answer ({error})"
+            how = f"wrote something to its connection with Shoal that is not an answer ({error})"
         elif code < 0:
             named = {x.value: x.name for x in signal.Signals}  # not all of them are
-            how = f"was ended by {named.get(-code, f'signal {-code}')}"
+            how = f"was killed by {named.get(-code, f'signal {-code}')}"
         else:
             how = f"ended with exit code {code}"
         self._log.seek(self._log_start)

@@ -43,8 +43,9 @@ def _hyper(value: Any) -> dict[str, float]:
     values = _by_name("its hyper is", value, "numbers")
     for name in values:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-            allowed = "letters, digits and _, a letter first, and no word of Python's own"
-            raise Misreturned("its hyper has", name, f"and a name must be {allowed}")
+            raise Misreturned(
+                "its hyper has", name, "which must be an identifier of Python, no keyword, and without _ in front"
+            )
     return {name: _number(f"its hyper has {name} =", x) for name, x in values.items()}
 
 
@@ -148,7 +149,7 @@ def _count(given: str, value: Any) -> int:
 
 
 def _arrays(part: str, value: Any) -> dict[str, np.ndarray]:
-    given, wanted = f"get_state returned {part}", "which is not an array of plain numbers"
+    given, wanted = f"get_state returned {part}", "which must be an array of bool, integers or floats"
     arrays = _by_name(f"{given} =", value, "arrays")
     return {name: _array(f"{given}[{name!r}] =", x, wanted) for name, x in arrays.items()}
 
@@ -161,5 +162,5 @@ def _array(given: str, value: Any, wanted: str) -> np.ndarray:
 
 
 def _as_json(given: str, value: Any) -> Any:
-    _as(json.dumps, given, value, "which is no JSON", why=True)
+    _as(json.dumps, given, value, "which must be JSON", why=True)
     return value

@@ -66,7 +66,7 @@ class RlGames(adapter.Adapter):
         """task: `params` of the file. Raises BadRecipe for what cannot be had."""
         for module in [imports] if isinstance(imports, str) else imports:
             importlib.import_module(module)
-        self._params = _merged(task, params or {})
+        self._params = copy.deepcopy(rl_games_file.merged(task, params or {}))
         _check(rl_games_file.unfit(self._params))
         config = self._config = self._params.setdefault("config", {})
         named = config.setdefault("env_name", env.removeprefix("gym:"))
@@ -235,15 +235,6 @@ def _metrics(result: Sequence[Any]) -> dict[str, float]:
     *_, entropies, kls, _, _ = result
     tensors = {"losses/a_loss": result[4], "losses/c_loss": result[5], "losses/entropy": entropies, "info/kl": kls}
     return {name: float(torch.stack([x.detach().mean() for x in values]).mean()) for name, values in tensors.items()}
-
-
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested mappings as one, where `above` wins."""
-    merged = {**copy.deepcopy(dict(below)), **above}
-    for name, x in above.items():
-        if isinstance(x, Mapping) and isinstance(below.get(name), Mapping):
-            merged[name] = _merged(below[name], x)
-    return merged
 
 
 def _seed_generators(seed: int) -> None:

@@ -1,8 +1,8 @@
-"""A task's file as rl_games reads it: what of it no member can have. For both sides; needs no package."""
+"""A task's file as rl_games reads it: how it is merged, and what no member can have. For both sides; needs no package."""
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Tuple  # noqa: UP035 (Python 3.8)
+from typing import Any, Dict, Iterator, Mapping, Tuple  # noqa: UP035 (Python 3.8)
 
 Unfit = Tuple[str, str]  # noqa: UP006 (the dotted path of what cannot be had, and why)
 
@@ -15,12 +15,21 @@ REFUSED = {
 }
 
 
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> Dict[str, Any]:  # noqa: UP006
+    """Nested mappings as one, where `above` wins."""
+    both = [name for name, x in above.items() if isinstance(x, Mapping) and isinstance(below.get(name), Mapping)]
+    return {**below, **above, **{name: merged(below[name], above[name]) for name in both}}
+
+
 def composed(content: Mapping[str, Any]) -> Unfit | None:
     """Find the part of a file that needs Hydra, which composes it from several files."""
     others = content.get("defaults") or []
     if others in ([], ["_self_"]):
         return None
-    return "defaults", "only Hydra reads the files that it names; give a file that says everything itself"
+    return (
+        "defaults",
+        "only Hydra reads the files that it names; give the whole file, which Hydra prints with --cfg job --resolve",
+    )
 
 
 def unfit(params: Mapping[str, Any]) -> Unfit | None:

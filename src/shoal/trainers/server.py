@@ -155,7 +155,7 @@ class ServedMember:
 
     def load(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
         """Have the trainer go on from a model that its library has saved; the new state comes back and is called `next`."""
-        with recipe.attributed("start"):
+        with recipe.attributed("init_from"):
             self.trainer.load(call["path"])
         state = self._state(call)
         return {"own": state.own}, wire.join(state.learned, state.memory)

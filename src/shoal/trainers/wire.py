@@ -16,6 +16,7 @@ import numpy as np
 Frame = Tuple[Dict[str, Any], Dict[str, np.ndarray]]  # noqa: UP006
 LENGTH = struct.Struct(">Q")
 DTYPES = {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)}
+WANTED = ": it must be one of bool, integers or floats of at most 64 bits"
 PARTS = ("learned", "memory")  # of a state
 LONGEST = 2**30  # bytes of a header
 
@@ -26,7 +27,7 @@ def send(peer: socket.socket, data: Mapping[str, Any], arrays: Mapping[str, np.n
     whole = {name: np.asarray(x) for name, x in arrays.items()}
     for name, x in whole.items():
         if x.dtype.str not in DTYPES:
-            raise TypeError(f"{name} is an array of {x.dtype}, which is not of plain numbers")
+            raise TypeError(f"{name} is an array of {x.dtype}{WANTED}")
     index = [[name, x.dtype.str, x.shape] for name, x in whole.items()]
     header = json.dumps({"data": data, "arrays": index}).encode()
     peer.sendall(LENGTH.pack(len(header)) + header)
@@ -48,7 +49,7 @@ def receive(peer: socket.socket) -> Frame:
     arrays: dict[str, np.ndarray] = {}
     for name, dtype, shape in index:
         if dtype not in DTYPES:
-            raise ValueError(f"{name} is an array of {dtype}, which is not of plain numbers")
+            raise ValueError(f"{name} is an array of {dtype}{WANTED}")
         try:
             arrays[name] = np.empty(shape, dtype)
         except (TypeError, MemoryError, OverflowError) as error:
