@@ -204,7 +204,7 @@ def test_kill_ends_a_call(start):
     process = start("Sleeping")
     trained = member(process)
     threading.Timer(0.3, process.kill).start()
-    with pytest.raises(Died, match="ended by SIGKILL"):
+    with pytest.raises(Died, match="killed by SIGKILL"):
         trained.train(2, 10)
 
 
