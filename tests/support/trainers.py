@@ -287,6 +287,11 @@ class Sleeping(Sound):
         time.sleep(60)
 
 
+class Dawdling(Sound):
+    def __init__(self, *arguments, **config):
+        time.sleep(60)
+
+
 class Crashing(Sound):
     def train(self, steps):
         print("about to crash\nnow", flush=True)

@@ -355,6 +355,14 @@ def test_a_long_interval_is_abandoned_at_once(tmp_path: Path) -> None:
     assert {row["generation"] for row in rows(run / "lineage.jsonl")} == {0} and not servers()
 
 
+def test_a_signal_is_heard_while_a_trainer_is_first_asked_what_it_can_do(tmp_path: Path) -> None:
+    threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(Interrupted, match="start it again"):
+        train(bandit(tmp_path / "r", agent="support.trainers:Dawdling"))
+    assert time.monotonic() - began < 20 and not servers() and not (tmp_path / "r").exists()
+
+
 # ------------------------------------------------------------------------------------------------ commands
 
 

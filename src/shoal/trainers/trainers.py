@@ -19,11 +19,12 @@ import numpy as np
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
+from shoal.core.interrupts import attend
 from shoal.core.schema import build
 from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
-from shoal.trainers.jobs import persist
+from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.recipe import ADAPTERS
 
@@ -64,7 +65,7 @@ class Trainers:
         self._recipe, self._python, self._options = recipe, python or sys.executable, processes
         self._first = self._process(0)  # its log has no name until the run has a directory
         try:
-            description = persist(lambda: self._first.description)
+            (description,) = side_by_side([self._first], _heard, _heard, lambda row: self._first.description, 1)
             self.hyper, self.space, self.limits, self.spec = described(description)
             self.acts, self.exports, self.loads = (bool(description[name]) for name in ("act", "export", "load"))
         except BaseException:
@@ -91,6 +92,11 @@ class Trainers:
         gpus = self._options.gpus
         limits = limited(self._options.threads, [gpus[number % len(gpus)]] if gpus else [])
         return TrainerProcess(self._python, self._recipe, log, limits, self._options.timeout, known)
+
+
+def _heard(*meanwhile: Any) -> None:
+    """Hear signals while the first process starts; there is nothing to show yet."""
+    attend()
 
 
 def is_trainer(agent: Any, python: str | None) -> bool:
