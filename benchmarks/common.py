@@ -72,13 +72,13 @@ def timed_generations(
     Of each that counts the seconds of training, and of everything. ready: is called before the first that counts, and may
     wait.
     """
-    from shoal.distributed.local import Local
+    from shoal.distributed.exchange import Exchange
     from shoal.distributed.synchronous import Synchronous
 
     times, began = [], 0.0
     evolution, hyper = plan.evolver.init((0, 0, 0), shard.uid)
     shard.begin(hyper)
-    crew = Synchronous(Local(), plan.kind, shard)
+    crew = Synchronous(Exchange(), plan.kind, shard)
     while len(times) < COMPILING + 3 or time.perf_counter() - began < seconds:
         if len(times) == COMPILING:
             ready()

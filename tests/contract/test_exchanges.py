@@ -26,7 +26,7 @@ from shoal.core.errors import BadInput
 from shoal.core.population import DistributionUpdate, PopulationStats
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
-from shoal.distributed.local import Local
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.rows import columns, from_rows, routes, to_json, to_rows
 from shoal.distributed.synchronous import Synchronous
 
@@ -67,7 +67,7 @@ def test_mpi(tmp_path: Path, count: int) -> None:
 
 def test_local() -> None:
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), KIND, shard)
+    crew = Synchronous(Exchange(), KIND, shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.stats.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, 3)
@@ -87,7 +87,7 @@ def weigh(stats: PopulationStats, mine: np.ndarray) -> Any:
 def test_weights_of_members_around_a_mean(champion: int | None) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
-    crew = Synchronous(Local(), KIND, shard)
+    crew = Synchronous(Exchange(), KIND, shard)
     evolved = crew.evolve(crew.share({}, False), weigh, champion)
     assert shard.updated == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()

@@ -23,7 +23,7 @@ from shoal.core.interrupts import Interrupted
 from shoal.core.keys import at, derive, jax_key, stream
 from shoal.core.population import PopulationStats
 from shoal.core.types import Population, SearchLearner
-from shoal.distributed.local import Local
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.synchronous import Synchronous
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
@@ -102,7 +102,7 @@ class Case:
         shard = shard.sibling(self.uid, self.parts.plan.setup)
         shard.begin(self.hyper | {k: np.broadcast_to(np.float32(v), len(self.uid)) for k, v in (changed or {}).items()})
         shard.population = touch(shard.population)
-        crew, evolution, shared = Synchronous(Local(), self.parts.kind, shard), self.evolution, None
+        crew, evolution, shared = Synchronous(Exchange(), self.parts.kind, shard), self.evolution, None
         for generation in range(generations):
             progress = self.parts.plan.progress_before(generation, 0)
             metrics = shard.train(generation, self.parts.iterations, self.parts.iterations, progress)

@@ -280,7 +280,7 @@ def test_a_lease_that_is_removed_by_mistake_is_given_back(join, tmp_path, monkey
     path, seen = tmp_path / "leases" / "a", []
     path.parent.mkdir()
     path.write_text("elsewhere 1 123")
-    whole = lease.Lease._remove
+    whole = lease.Lease._remove  # private: nothing else lies between seeing that a lease is void and taking it away
 
     def late(self: lease.Lease, holder: str) -> None:
         monkeypatch.setattr(lease.Lease, "_remove", whole)

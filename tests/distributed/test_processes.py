@@ -9,11 +9,11 @@ from support.runs import tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.distributed.local import Local
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.processes import Processes
 
 
-class Told(Local):
+class Told(Exchange):
     """An exchange that keeps what it is to tell the others."""
 
     def __init__(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 from support.cases import others_slow
 from support.runs import Signals, rows, same_run, tiny
 
+from shoal import Callback, Generation
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.experiment.plan import planned
+from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
@@ -164,3 +168,43 @@ def test_a_forged_run_has_no_schedule(tmp_path: Path, changed: str):
         assert follower(tmp_path / "run").generations
     except BadInput as error:
         assert "\n" not in str(error)
+
+
+class Memory(Callback):
+    """Counts the shards that are still alive when a generation has ended."""
+
+    def __init__(self) -> None:
+        self.shards: list[weakref.ref[Any]] = []
+        self.alive: list[int] = []
+
+    def generation(self, event: Generation) -> None:
+        gc.collect()
+        self.alive.append(sum(shard() is not None for shard in self.shards))
+
+
+def test_members_that_have_ended_take_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    memory, make = Memory(), GradientTrained.shard
+
+    def watched(*arguments: Any) -> Any:
+        shard = make(*arguments)
+        memory.shards.append(weakref.ref(shard))
+        return shard
+
+    monkeypatch.setattr(GradientTrained, "shard", watched)
+    train(halving(tmp_path / "run", generations=6), [memory])
+    assert alive(tmp_path / "run")[-1] == 1 and len(memory.shards) == 3
+    assert memory.alive == [1] * 6
+
+
+def test_a_resumed_run_makes_only_the_members_that_are_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(Interrupted):
+        train(halving(tmp_path / "run"), callbacks=[Signals(2, "train")])
+    made, make = [], GradientTrained.shard
+
+    def watched(kind: GradientTrained, uids: Any, setup: Any) -> Any:
+        made.append(len(uids[0]))
+        return make(kind, uids, setup)
+
+    monkeypatch.setattr(GradientTrained, "shard", watched)
+    resume(tmp_path / "run")
+    assert made == [2, 1]

@@ -39,8 +39,8 @@ def at_the_start(experiment: Experiment) -> Arrays:
     """The state of a population before it trains, by the names that checkpoints have for it."""
     with Processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
         context = enter(experiment, Control([]), processes, held)
-        begin(context)
-        parts = [arrays_in(pack(part)) for part in context.shard.state().values()]
+        shard = begin(context).shard
+        parts = [arrays_in(pack(part)) for part in shard.state().values()]
     return {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in parts[0]}
 
 

@@ -69,7 +69,7 @@ def build_run(experiment: Experiment) -> Any:
     """All that an experiment names, and the shard of its members."""
     plan = make_plan(experiment)
     with Processes(experiment, lambda: None, lambda message: None) as processes:
-        shard = processes.shard(plan, processes.uids(plan), lambda result, done: None)
+        shard = processes.members(plan, processes.uids(plan), lambda result, done: None, Path()).shard
     parts = {name: getattr(plan.kind, name, None) for name in ("agent", "learner", "environment")}
     return SimpleNamespace(**plan._asdict(), **parts, plan=plan, shard=shard)
 

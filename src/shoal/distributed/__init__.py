@@ -1,1 +1,1 @@
-"""How processes see each other, and decide together or alone."""
+"""The processes of a run: they see each other, and decide together or alone."""

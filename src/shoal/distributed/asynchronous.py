@@ -22,12 +22,12 @@ class Worker:
     """A shard that decides for itself alone, with all others that can be seen; it never waits."""
 
     def __init__(self, workspace: Workspace, kind: Kind, shard: Shard):
-        self._workspace, self._kind, self._shard = workspace, kind, shard
+        self._workspace, self._kind, self.shard = workspace, kind, shard
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """Stats of this worker's members."""
-        stats = self._shard.stats()
-        return KnownMembers(stats, *self._shard.individuals(stats, metrics), self._shard.evaluation_steps, stop)
+        stats = self.shard.stats()
+        return KnownMembers(stats, *self.shard.individuals(stats, metrics), self.shard.evaluation_steps, stop)
 
     def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
         """Decide for these members among all that are no further than they are.
@@ -35,7 +35,7 @@ class Worker:
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
         """
         stats = shared.members
-        states = [self._shard.snapshot(row) for row in range(len(stats.uid))]
+        states = [self.shard.snapshot(row) for row in range(len(stats.uid))]
         packed = [pack(state) for state in states]
         generation, names, rows = int(stats.generation[0]), columns(stats), to_rows(stats, {}, [])
         own: list[tuple[Published | None, int]] = [(None, row) for row in range(len(rows))]
@@ -54,7 +54,7 @@ class Worker:
                 arrived = {i: self._read(card, row) for i, (card, row) in enumerate(parents) if card is not None}
                 break
         local = np.array([row if card is None else i for i, (card, row) in enumerate(parents)])
-        metrics = self._shard.apply(decision.part(np.arange(len(rows)), local), arrived)
+        metrics = self.shard.apply(decision.part(np.arange(len(rows)), local), arrived)
         learned: PyTree = None if champion is None else states[champion][0]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)

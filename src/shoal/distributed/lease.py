@@ -92,7 +92,7 @@ class Lease:
             remove(aside)
 
     def _holder(self) -> str:
-        """Whose lease there is; "" where there is none. Raises OSError where that cannot be seen."""
+        """The holder of the lease; "" where there is none. Raises OSError where that cannot be seen."""
         try:
             return read_file(self._path).decode(errors="replace")
         except (FileNotFoundError, Irregular):
@@ -111,7 +111,7 @@ class Lease:
 
 
 def realm_here() -> str:
-    """Where a process id means what it means here: this start of this machine, and this namespace of process ids.
+    """The realm in which a process id means what it means here: a start of a machine, and a namespace of process ids.
 
     The name of the machine does not tell that: containers may share it, and see nothing of one another's processes.
     """

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField
 from shoal.core.interrupts import FAILED
-from shoal.distributed.exchange import Route
+from shoal.distributed.exchange import Exchange, Route
 
 FIRST = 60.0  # seconds of waiting after which it is said for whom
 LOOK = 0.25  # seconds between two looks for questions of others
@@ -24,7 +24,7 @@ ASK, HERE = 1, 2
 
 
 def library() -> str:
-    """Which MPI is there. Raises BadInput where there is none."""
+    """The name of the MPI that is there. Raises BadInput where there is none."""
     return str(_mpi().Get_library_version()).splitlines()[0].strip()
 
 
@@ -38,7 +38,7 @@ def _mpi() -> Any:
     return MPI
 
 
-class Mpi:
+class Mpi(Exchange):
     """The ranks of MPI.COMM_WORLD. `pause` is called while waiting, and may raise; `note` with what the user should know.
 
     timeout: see `Watch`.
@@ -155,7 +155,7 @@ class Roll:
                 self.waiting.add(status.Get_source())
 
     def missing(self) -> str:
-        """Who has not answered, and where they are."""
+        """The ranks that have not answered, and where they are."""
         missing = [f"rank {i} on {host}" for i, host in enumerate(self._hosts) if i not in self.waiting]
         return ", ".join(missing[:SHOWN]) + f" and {len(missing) - SHOWN} more" * (len(missing) > SHOWN)
 

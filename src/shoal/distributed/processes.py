@@ -16,13 +16,12 @@ from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
 from shoal.distributed.exchange import Exchange
-from shoal.distributed.local import Local
 from shoal.distributed.returns import Returns
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.files import differences, dump, of_run
 from shoal.experiment.plan import Plan
-from shoal.members.protocol import Pause, Shard
+from shoal.members.protocol import Pause
 
 # What each worker of a directory decides for itself; all else must be equal.
 OWN = ("generations", "run_dir", "shards", "checkpoint", "final_episodes")
@@ -49,7 +48,7 @@ class Processes:
     """
 
     def __init__(self, experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]):
-        self.exchange: Exchange = Local()  # of the processes that are in step
+        self.exchange = Exchange()  # of the processes that are in step
         self._workspace: Workspace | None = None
         self.first_uid = 0  # of this process's members; populations that workers have each to themselves follow
         self._attend, self._note = attend, note
@@ -67,10 +66,8 @@ class Processes:
             match error:
                 case Interrupted(agreed=False):
                     self.exchange.fail(escape(str(error)), error.code)
-                case BadInput():
-                    self.exchange.fail(escape(str(error)), BAD_INPUT)
-                case Failed():
-                    self.exchange.fail(escape(str(error)), FAILED)
+                case BadInput() | Failed():
+                    self.exchange.fail(escape(str(error)), FAILED if isinstance(error, Failed) else BAD_INPUT)
                 case Interrupted() | None:
                     pass
                 case BaseException():  # user code may leave by SystemExit
@@ -109,29 +106,28 @@ class Processes:
 
     @property
     def run_dir(self) -> Path | None:
-        """Where a worker's run lies."""
+        """The folder of a worker's run."""
         return self._workspace.path / "workers" / self._workspace.name if self._workspace else None
 
     @property
     def staging(self) -> Staging | None:
-        """Where a worker makes its files, for as long as it has its name."""
+        """The place where a worker makes its files, for as long as it has its name."""
         return self._workspace.staging if self._workspace else None
-
-    def shard(self, plan: Plan, uids: Sequence[np.ndarray], pause: Pause, place: Callable[[], Path] = Path) -> Shard:
-        """The members of this process, uids [n] of each of its shards. pause: see `Setup`. place: gives the run directory,
-        for the logs of trainers."""
-        setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: place() / "trainers")
-        if self._workspace is not None and plan.kind.sampled:  # all measure one population
-            returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
-            setup = setup._replace(returns=returns)
-        return plan.kind.shard(uids, setup)
 
     def uids(self, plan: Plan) -> list[np.ndarray]:
         """Those of the members of this process, by shard."""
         return plan.members(self.exchange.rank, self.exchange.size, self.first_uid)
 
-    def members(self, plan: Plan, shard: Shard) -> Synchronous | Worker:
-        """The members of this process among all."""
+    def members(self, plan: Plan, uids: Sequence[np.ndarray], pause: Pause, logs: Path) -> Synchronous | Worker:
+        """Make the members of this process, uids [n] of each shard, among those of all.
+
+        pause: see `Setup`. logs: the folder for what the processes of trainers print.
+        """
+        setup = plan.setup._replace(pause=pause, note=self._note, logs=lambda: logs)
+        if self._workspace is not None and plan.kind.sampled:  # all measure one population
+            returns = Returns(self._workspace.path / "returns", self._workspace.slot, self._attend)
+            setup = setup._replace(returns=returns)
+        shard = plan.kind.shard(uids, setup)
         if self._workspace is None or plan.kind.sampled:
             return Synchronous(self.exchange, plan.kind, shard)
         return Worker(self._workspace, plan.kind, shard)

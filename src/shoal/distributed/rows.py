@@ -49,7 +49,7 @@ def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
 
 
 def routes(parents: np.ndarray, owner: np.ndarray, champion: int | None) -> list[Route]:
-    """Which states must be sent: of every parent to each process with a child of it; the champion's to process 0.
+    """Routes of the states to be sent: of every parent to each process with a child of it; the champion's to process 0.
 
     parents: int64 [M], rows; owner: int64 [M], the process of each row. The same list in every process.
     """

@@ -28,12 +28,6 @@ class KnownMembers(NamedTuple):
     evaluation_steps: int
     stop: bool  # a process has received a signal to stop
 
-    def at(self, progress: float) -> KnownMembers:
-        """The same after such a share of the run."""
-        return self._replace(
-            members=self.members._replace(progress=progress), stats=self.stats._replace(progress=progress)
-        )
-
 
 class Evolved(NamedTuple):
     """Results of a decision."""
@@ -51,7 +45,7 @@ class Synchronous:
     """The shards of all processes, of which this one has `shard`, of members of a kind."""
 
     def __init__(self, exchange: Exchange, kind: Kind, shard: Shard):
-        self._exchange, self._kind, self._shard = exchange, kind, shard
+        self._exchange, self._kind, self.shard = exchange, kind, shard
         counts = exchange.gather(np.array([[len(shard.uid)]], np.float64))[:, 0].astype(np.int64)
         self._owner = np.repeat(np.arange(exchange.size), counts)
         self._mine = np.flatnonzero(self._owner == exchange.rank)
@@ -59,13 +53,13 @@ class Synchronous:
 
     def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
         """PopulationStats and metrics of all members."""
-        stats = self._shard.stats()
+        stats = self.shard.stats()
         unknown = np.full(len(stats.uid), np.nan, np.float32)
         metrics = {name: metrics.get(name, unknown) for name in self._names_of_all(metrics)}
-        rows = self._exchange.gather(to_rows(stats, metrics, [float(self._shard.evaluation_steps), float(stop)]))
+        rows = self._exchange.gather(to_rows(stats, metrics, [float(self.shard.evaluation_steps), float(stop)]))
         members, metrics, extra = from_rows(rows, stats, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
-        return KnownMembers(members, *self._shard.individuals(members, metrics), steps, stop)
+        return KnownMembers(members, *self.shard.individuals(members, metrics), steps, stop)
 
     def _names_of_all(self, metrics: Iterable[str]) -> list[str]:
         """The names of the metrics that any process has: trainers do not all report the same."""
@@ -94,14 +88,14 @@ class Synchronous:
         """
         rank, wanted = self._exchange.rank, routes(decision.parents, self._owner, champion)
         first = int(self._starts[rank])
-        leaving = {r.row: pack(self._shard.snapshot(r.row - first)) for r in wanted if r.source == rank}
+        leaving = {r.row: pack(self.shard.snapshot(r.row - first)) for r in wanted if r.source == rank}
         arrived = self._exchange.move(wanted, leaving)
         states = {row: unpack(data, self._kind.snapshot) for row, data in arrived.items()}
         learned = None
         if champion is not None and rank == 0:
             here = self._owner[champion] == 0
-            learned = (self._shard.snapshot(champion) if here else states[champion])[0]
+            learned = (self.shard.snapshot(champion) if here else states[champion])[0]
         parents, rows = decision.parents[self._mine], np.arange(len(self._mine))
         foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != rank}
         local = np.where(np.isin(rows, list(foreign)), rows, parents - first)
-        return learned, self._shard.apply(decision.part(self._mine, local), foreign)
+        return learned, self.shard.apply(decision.part(self._mine, local), foreign)

@@ -98,7 +98,7 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
 
 
 def _kinds(obs: Any) -> Any:
-    """Of which types an observation is: what is in a dictionary, a tuple or a list is told too."""
+    """The types of an observation: what is in a dictionary, a tuple or a list is told too."""
     if isinstance(obs, Mapping):
         return {key: _kinds(x) for key, x in obs.items()}
     inside = (

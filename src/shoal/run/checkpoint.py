@@ -193,7 +193,7 @@ class Checkpoints:
             self._staging.remove(self._folder / f"{old:08d}")
 
     def generations(self) -> list[int]:
-        """Which generations there are, oldest first."""
+        """The generations that there are, oldest first."""
         if not self._folder.is_dir():
             return []
         return sorted(int(p.name) for p in self._folder.iterdir() if re.fullmatch(r"[0-9]{8}", p.name) and p.is_dir())

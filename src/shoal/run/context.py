@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,20 +23,16 @@ from shoal.run.control import Control
 from shoal.run.rundir import RunDirectory
 
 
-@dataclass
+@dataclass(frozen=True)
 class Context:
-    """The parts of a run, which stay from the first generation to the last, except for the shard where members end."""
+    """The parts of a run, which stay from the first generation to the last."""
 
     plan: Plan
     processes: Processes
-    held: ExitStack  # gives back what is taken, in the end
     files: RunDirectory
     control: Control
     began: float  # on the clock of `time.perf_counter`
-    shard: Shard  # the members of this process
-    members: Synchronous | Worker  # the same among those of all processes
-    ended: int = 0  # environment steps of the members that have ended
-    compiled: float = 0.0  # seconds of compiling for shards of before
+    living: ExitStack  # closes the members of this process
 
     @property
     def experiment(self) -> Experiment:
@@ -49,56 +45,55 @@ class Context:
 
     @property
     def devices(self) -> int:
-        """On which the members of this process are."""
+        """Number of devices that the members of this process are on."""
         return self.plan.kind.devices(self.processes.uids(self.plan))
 
-    @property
-    def compile_seconds(self) -> float:
-        """Of all shards so far."""
-        return self.compiled + self.shard.compile_seconds
-
-    @property
-    def clock(self) -> tuple[float, float]:
-        """Seconds that have passed, and those of compiling among them."""
-        return time.perf_counter(), self.compile_seconds
-
-    def elapsed(self, state: State) -> float:
-        """Seconds of this run, those before it was resumed included."""
-        return time.perf_counter() - self.began + state.earlier
-
-    def keep(self, generation: int, ends: Sequence[int]) -> None:
-        """Go on after a generation without the members at some rows; the others are as they were."""
-        before, steps = self.shard, int(self.shard.stats().steps.sum())
-        self.compiled += before.compile_seconds
-        self.take(np.delete(before.uid, ends))
-        self.shard.restore(before.state(), generation)
-        self.ended += steps - int(self.shard.stats().steps.sum())
-
-    def take(self, uid: np.ndarray) -> None:
-        """Make the members uid [N], all of those of this process that there are."""
-        self.shard = self.processes.shard(self.plan, [uid], self.control.pause, self.control.place)
-        self.held.callback(self.shard.close)
-        self.members = self.processes.members(self.plan, self.shard)
+    def members(self, uids: Sequence[np.ndarray]) -> Synchronous | Worker:
+        """Make the members uids [n] of each shard of this process, in place of those that there were."""
+        self.living.close()
+        made = self.processes.members(self.plan, uids, self.control.pause, self.files.path / "trainers")
+        self.living.callback(made.shard.close)
+        return made
 
     def key(self, generation: int, purpose: str) -> Seed:
         return derive((self.experiment.seed,), generation, purpose)
 
 
 class State(NamedTuple):
-    """State that changes from generation to generation, beside the members."""
+    """The state of a run, which each generation replaces."""
 
-    done: int  # generations
+    members: Synchronous | Worker  # those of this process among those of all
     evolution: PyTree  # of the evolver
     contenders: Contenders
+    began: float  # on the clock of `time.perf_counter`; where it was resumed, as if it had never been stopped
+    done: int = 0  # generations
     steps: int = 0  # environment steps of all members
     evaluation_steps: int = 0  # those that only measured them
-    earlier: float = 0.0  # seconds of this run before it was resumed
+    ended_steps: int = 0  # environment steps of the members that have ended
+    earlier_compiling: float = 0.0  # seconds of compiling for shards whose members have ended
+    stop: bool = False  # a process has received a signal to stop
+    publish: Callable[[], None] = lambda: None  # shows the members to others, once nothing of this can be lost
 
-    def over(self, plan: Plan) -> bool:
-        """True once the run has come to its end."""
-        return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
+    @property
+    def shard(self) -> Shard:
+        """The members of this process."""
+        return self.members.shard
 
     @property
     def champion(self) -> ChampionSoFar:
         """The fittest so far."""
         return self.contenders.champion
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of this run, those before it was resumed included."""
+        return time.perf_counter() - self.began
+
+    @property
+    def compile_seconds(self) -> float:
+        """Seconds of compiling among them, since it was resumed."""
+        return self.earlier_compiling + self.shard.compile_seconds
+
+    def over(self, plan: Plan) -> bool:
+        """True once the run has come to its end."""
+        return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1

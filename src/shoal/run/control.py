@@ -44,10 +44,6 @@ class Control:
         self.run_dir: Path | None = None
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
 
-    def place(self) -> Path:
-        """Where the run lies, if it has a place."""
-        return self.run_dir or Path()
-
     def lead(self, leading: bool) -> None:
         """True where this process writes the records: a callback receives the events of the whole run, or none."""
         self.leading = leading
@@ -67,10 +63,9 @@ class Control:
             end = "this generation is abandoned" if self.abandon else "after this generation; once more to abandon it"
             self.note(f"stopping: {end}")
         if self.abandon:
-            run_dir = self.place()
-            if self.run_dir is None or not (run_dir / "experiment.yaml").exists():
-                raise NotBegun(run_dir, self.leading, self._number)
-            raise Interrupted(run_dir, leading=self.leading)
+            if self.run_dir is None or not (self.run_dir / "experiment.yaml").exists():
+                raise NotBegun(self.run_dir or Path(), self.leading, self._number)
+            raise Interrupted(self.run_dir, leading=self.leading)
 
     def pause(self, result: PyTree, done: float) -> None:
         """Wait for a result of the device, open to signals, and show how many iterations of the phase are done."""

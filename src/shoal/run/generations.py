@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -12,10 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.interrupts import Interrupted
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.population import ChampionSoFar
 from shoal.core.yaml_text import plain
 from shoal.distributed.synchronous import Evolved, KnownMembers
+from shoal.environments.error_boundary import callbacks_attributed
 from shoal.records.callback import Start
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
@@ -28,78 +31,105 @@ from shoal.run.start import to_save
 REST = 0.25  # seconds between two times that files are written, at least: shorter generations are written together
 
 
-def run_generations(c: Context, state: State, saver: ThreadPoolExecutor) -> dict[str, Any]:
-    """The loop, and what result.json says of it."""
+def run_generations(c: Context, state: State) -> dict[str, Any]:
+    """The loop, and what result.json says of it.
+
+    Whoever calls it keeps no `state`, whose members may end.
+    """
     saving: Future | None = None
-    made_by = last_line(c.files.path / FILE)
+    summary, made_by = None, last_line(c.files.path / FILE)
     held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
-    for callback in c.control.callbacks:
-        callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
     try:
-        while not state.over(c.plan):
-            state, shared, evolved, event = _live(c, state, state.done)
-            stop, rested = shared.stop and not state.over(c.plan), time.perf_counter() - written >= REST
-            enough, due = _record(c, state, event, stop, rested)
-            held += [event] * c.leading
-            if due or (held and rested):
+        with callbacks_attributed(c.experiment.env_name), ThreadPoolExecutor(1, "saver") as saver:
+            for callback in c.control.callbacks:
+                callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
+            try:
+                while not state.over(c.plan):
+                    state, event = _live(c, state)
+                    stop, rested = state.stop and not state.over(c.plan), time.perf_counter() - written >= REST
+                    enough, due = _record(c, state, event, stop, rested)
+                    held += [event] * c.leading
+                    if due or (held and rested):
+                        if saving is not None:
+                            _wait(c, saving)
+                        saving = _save(c, state, saver, held, due)
+                        held, written = [], time.perf_counter()
+                    if stop:
+                        raise Interrupted(c.files.path, agreed=True, leading=c.leading)
+                    if enough:
+                        break
+            finally:
                 if saving is not None:
-                    _wait(c, saving)
-                saving = _save(c, state, saver, evolved, held, due)
-                held, written = [], time.perf_counter()
-            if stop:
-                raise Interrupted(c.files.path, agreed=True, leading=c.leading)
-            if enough:
-                break
+                    _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
+                c.files.record(held)
+            summary = final_evaluation(c, state) | {"provenance": made_by}
+            if c.leading:
+                c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
+            c.processes.exchange.broadcast("done")
+    except BadInput as error:
+        if c.files.checkpoints.generations():
+            raise Failed(c.files.path, error) from error
+        raise
     finally:
-        if saving is not None:
-            _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
-        c.files.record(held)
-    summary = final_evaluation(c, state) | {"provenance": made_by}
-    if c.leading:
-        c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
-    c.processes.exchange.broadcast("done")
+        for callback in c.control.callbacks:
+            callback.finish(summary)
     return summary
 
 
-def _live(c: Context, state: State, generation: int) -> tuple[State, KnownMembers, Evolved, Generation]:
-    """One generation of all members: train, evaluate, share, decide, apply; and what there is to record of it."""
-    times = [c.clock]
-    c.control.iterations = iterations = c.plan.length(generation, len(c.shard.uid), state.steps)
+def _live(c: Context, state: State) -> tuple[State, Generation]:
+    """One generation of all members: train, evaluate, share, decide, apply; and the record of it."""
+    generation, members, shard = state.done, state.members, state.shard
+    times = [(time.perf_counter(), shard.compile_seconds)]
+    c.control.iterations = iterations = c.plan.length(generation, len(shard.uid), state.steps)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
     progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps)
-    metrics = c.shard.train(generation, iterations, c.control.chunk, progress)
-    times.append(c.clock)
+    metrics = shard.train(generation, iterations, c.control.chunk, progress)
+    times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evaluate")
-    metrics |= c.shard.evaluate(generation)
-    times.append(c.clock)
+    metrics |= shard.evaluate(generation)
+    times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evolve")
-    shared = c.members.share(metrics, c.control.stop)
-    steps = c.ended + int(shared.stats.steps.sum())
-    shared = shared.at(c.plan.progress(generation + 1, steps + shared.evaluation_steps))
-    new = state.contenders.joined_by(shared.stats)
-    decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
-    evolved = c.members.evolve(shared, decide, new)
-    times.append(c.clock)
-    c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
+    shared = members.share(metrics, c.control.stop)
+    steps = state.ended_steps + int(shared.stats.steps.sum())
+    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps)
+    shared = shared._replace(members=shared.members._replace(progress=done))
     contenders = state.contenders
+    new = contenders.joined_by(shared.stats)
+    decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
+    evolved = members.evolve(shared, decide, new)
+    times.append((time.perf_counter(), shard.compile_seconds))
+    c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     if new is not None:
         contenders = contenders.joined(ChampionSoFar.crowned(shared.stats, new, evolved.champion))
     after = state._replace(
-        done=generation + 1,
         evolution=evolved.evolution,
         contenders=contenders,
+        done=generation + 1,
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
+        stop=shared.stop,
+        publish=evolved.publish,
     )
-    event = _event(c, after, shared, evolved, times, steps - state.steps)
-    if evolved.ends:
-        c.keep(generation, evolved.ends)
-    return after, shared, evolved, event
+    event = _event(after, shared, evolved, times, steps - state.steps)
+    return _without(c, after, evolved.ends) if evolved.ends else after, event
+
+
+def _without(c: Context, state: State, ends: Sequence[int]) -> State:
+    """Go on without the members at some rows; the others are as they were."""
+    before, states, steps = state.shard, state.shard.state(), state.shard.stats().steps
+    compiling = state.compile_seconds
+    members = c.members([np.delete(before.uid, ends)])
+    members.shard.restore(states, state.done - 1)
+    return state._replace(
+        members=members,
+        ended_steps=state.ended_steps + int(steps[list(ends)].sum()),
+        earlier_compiling=compiling,
+    )
 
 
 def _event(
-    c: Context, state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
+    state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
 ) -> Generation:
     """Make the record of a generation. times: between its phases, the clock and the seconds of compiling so far;
     steps: those that were made in it."""
@@ -120,7 +150,7 @@ def _event(
         evaluation_steps=state.evaluation_steps,
         champion=state.champion,
         timing={
-            "seconds": c.elapsed(state),
+            "seconds": state.seconds,
             "compile": float(compiling.sum()),
             **phases,
             "steps_per_second": steps / whole.sum(),
@@ -142,24 +172,23 @@ def _record(c: Context, state: State, event: Generation, stop: bool, rested: boo
     return "enough" in answer, "due" in answer
 
 
-def _save(
-    c: Context, state: State, saver: ThreadPoolExecutor, evolved: Evolved, held: list[Generation], due: bool
-) -> Future:
+def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Generation], due: bool) -> Future:
     """Write some generations, a new champion, and a checkpoint where one is due; and then show the generation to others, in
     a thread: who is stopped in between does not go back behind what others have seen."""
     generation, manifest = state.done - 1, None
     parts = to_save(c, state) if due else {}
     if due and c.leading:
         contenders = [one.about() for one in state.contenders.best]
-        uids = c.shard.uid.tolist() if c.plan.method.ends_members else []
-        manifest = asdict(Totals(c.elapsed(state), state.steps, contenders, uids))
-    all_parts, champion = 1 + c.plan.shards, state.champion if c.leading else None
+        uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
+        manifest = asdict(Totals(state.seconds, state.steps, contenders, uids))
+    champion, publish = state.champion if c.leading else None, state.publish
+    all_parts = 1 + c.plan.shards
 
     def write() -> None:
         c.files.record(held)
         c.files.save(generation, parts, manifest, all_parts, champion, c.plan.kind.spec)
         if parts:
-            evolved.publish()
+            publish()
 
     return saver.submit(write)
 

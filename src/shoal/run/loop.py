@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -12,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.backend import on_jax
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField
 from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.distributed.processes import Processes, workspace_of
-from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
@@ -43,7 +41,7 @@ def train(
     def go(context: Context) -> Result:
         worker = context.processes.run_dir  # one that was here before goes on
         known = worker is not None and (worker / "experiment.yaml").exists()
-        return _go_on(context, True) if known else _to_the_end(context, begin(context))
+        return _go_on(context, True) if known else _to_the_end(context, begin)
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
     return _run(made, callbacks, progress, go)
@@ -83,7 +81,7 @@ def _run(
     experiment: Experiment, callbacks: Sequence[Callback], progress: bool, go: Callable[[Context], Result]
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
-    control = Control([*callbacks, *_display(progress), *_asked(experiment)])
+    control = Control([*callbacks, *_asked(experiment, progress)])
     check(experiment)  # before MPI is there, which an error ends for good
     with (
         on_signal(control.interrupt, control.attend),
@@ -94,22 +92,17 @@ def _run(
         return go(enter(experiment, control, processes, held))
 
 
-def _display(progress: bool) -> list[Callback]:
-    if not progress:
-        return []
-    from shoal.records.console import Display
-    from shoal.records.screen import Screen
+def _asked(experiment: Experiment, progress: bool) -> Iterator[Callback]:
+    """The callbacks that a call and an experiment ask for. Raises BadInput."""
+    if progress:
+        from shoal.records.console import Display
+        from shoal.records.screen import Screen
 
-    return [Display(Screen())]
+        yield Display(Screen())
+    if experiment.wandb is not None:
+        from shoal.records.wandb_runs import WandbRuns
 
-
-def _asked(experiment: Experiment) -> list[Callback]:
-    """The callbacks that an experiment asks for. Raises BadInput."""
-    if experiment.wandb is None:
-        return []
-    from shoal.records.wandb_runs import WandbRuns
-
-    return [WandbRuns(experiment.wandb)]
+        yield WandbRuns(experiment.wandb)
 
 
 def _go_on(c: Context, trusted: bool) -> Result:
@@ -117,27 +110,18 @@ def _go_on(c: Context, trusted: bool) -> Result:
     if summary := done_already(c):
         c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
         return Result(c.files.path, summary, c.leading, already=True)
-    return _to_the_end(c, restore(c, trusted))
+    return _to_the_end(c, partial(restore, trusted=trusted))
 
 
-def _to_the_end(c: Context, state: State) -> Result:
-    """Generation after generation, then the champion's last test."""
-    summary = None
+def _to_the_end(c: Context, first: Callable[[Context], State]) -> Result:
+    """Generation after generation from the `first` state, then the champion's final evaluation."""
     try:
-        try:
-            env = c.experiment.env_name
-            with callbacks_attributed(env), ThreadPoolExecutor(1, "saver") as saver:
-                summary = run_generations(c, state, saver)
-        finally:
-            for callback in c.control.callbacks:
-                callback.finish(summary)
+        summary = run_generations(c, first(c))
     except OSError as error:
         raise Failed(c.files.path, c.files.reason(error)) from error
     except Interrupted:
         raise
-    except Exception as error:
-        if isinstance(error, BadInput) and c.files.checkpoints.generations():
-            raise Failed(c.files.path, error) from error
+    except Exception:
         c.files.discard_unborn()  # with what the callbacks wrote
         raise
     return Result(c.files.path, summary, c.leading)

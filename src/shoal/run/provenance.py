@@ -1,4 +1,4 @@
-"""By what a run is made: versions, machine, command, commit; a line of provenance.jsonl for each process that trains it."""
+"""The provenance of a run: versions, machine, command, commit; a line of provenance.jsonl for each process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ASKS = re.compile(rf"(?i)--?[\w-]*{WORDS}")  # a flag that a secret follows
 
 
 def provenance(plan: Plan, devices: int, generation: int) -> dict[str, Any]:
-    """By what a run is trained from a generation on."""
+    """The provenance of a run from a generation on."""
     e = plan.experiment
     versions = {name: _version(name) for name in (*PACKAGES, *packages(e.env_name))}
     return {
@@ -98,7 +98,7 @@ def _version(package: str) -> str | None:
 
 
 def _folder(experiment: Experiment) -> Path:
-    """Where the user's own code lies, else where the command was called."""
+    """The folder of the user's own code, else the one where the command was called."""
     named = [name.rpartition(":")[0].rpartition(":")[2] for place in PLACES for name in code_at(experiment, place)]
     files = [getattr(sys.modules.get(module), "__file__", None) for module in named]
     return next((Path(file).parent for file in files if file), Path.cwd())

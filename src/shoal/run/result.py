@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Contenders, PopulationStats, Seed
+from shoal.core.population import ChampionSoFar, PopulationStats, Seed
 from shoal.experiment.plan import Plan
+from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none
@@ -20,7 +21,7 @@ from shoal.run.context import Context, State
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """How a run ended. `summary` is what result.json says."""
+    """The end of a run. `summary` is what result.json says."""
 
     run_dir: Path
     summary: dict[str, Any]
@@ -41,29 +42,25 @@ class Result:
     def champion(self) -> Champion:
         return load_champion(self.run_dir, trust_code=True)  # this process has run it already
 
-    @property
-    def lineage(self) -> Path:
-        return self.run_dir / "lineage.jsonl"
-
 
 def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     """Find the champion among the final candidates, evaluate it on held-out episodes, and return what result.json holds."""
     champion = state.champion
-    shared = c.members.share({}, False)
+    shared = state.members.share({}, False)
     tested: dict[str, Any] = {}
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
-        champion, played = _play_off(c, state.contenders)
-        tested = played | _tested(c, champion)
+        champion, played = _play_off(c, state)
+        tested = played | _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    totals = state.steps, shared.evaluation_steps, c.elapsed(state), c.compile_seconds
+    totals = state.steps, shared.evaluation_steps, state.seconds, state.compile_seconds
     return summarise(c.plan, shared.stats, champion, state.done, tested, *totals)
 
 
-def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[str, Any]]:
+def _play_off(c: Context, state: State) -> tuple[ChampionSoFar, dict[str, Any]]:
     """Return the best of the candidates on new episodes, the same for all, and its part of result.json: the fitness of the
     fittest of many was partly luck. Of equal ones the fittest."""
-    best, e = contenders.best, c.experiment
+    best, e = state.contenders.best, c.experiment
     if len(best) == 1:
         return best[0], {}
     key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
@@ -71,18 +68,18 @@ def _play_off(c: Context, contenders: Contenders) -> tuple[ChampionSoFar, dict[s
         1 if c.plan.kind.sampled else len(best)
     )  # a search compiles its test for so many episodes, and plays them at once
     episodes = -(-e.final_episodes // share)
-    played = [statistics(c.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
+    played = [statistics(state.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
     means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
     first = int(np.argmax(means))
     return best[first], {"final_candidates": {"contenders": len(best), **played[first]}}
 
 
-def _tested(c: Context, champion: ChampionSoFar) -> dict[str, Any]:
+def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
     """Evaluate the champion on held-out episodes, for result.json; where there are levels, of those of each purpose."""
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 
     def play(key: Seed, levels: str) -> dict[str, Any]:
-        return statistics(c.shard.test(champion.learned, champion.hyper, key, e.final_episodes, levels))
+        return statistics(shard.test(champion.learned, champion.hyper, key, e.final_episodes, levels))
 
     if e.levels is None:
         return {"evaluation": play(key, "test")}

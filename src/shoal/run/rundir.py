@@ -162,7 +162,7 @@ class RunDirectory:
         self._staging.write(self.path / name, text.encode())
 
     def reason(self, error: OSError) -> OSError:
-        """Why the run cannot be written: another process has it now, or the system's error."""
+        """The reason why the run cannot be written: another process has it now, or the system's error."""
         return OSError(f"{self.path} was taken over by another process, or removed") if self._staging.lost else error
 
     def close(self) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
-from shoal.core.interrupts import Failed
 from shoal.core.population import Contenders
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
@@ -34,13 +33,8 @@ from shoal.run.origin import Origin, read_origin
 from shoal.run.provenance import FILE, changes, provenance, unlike
 from shoal.run.rundir import RunDirectory, read_totals
 
-FREE = {
-    "run_dir",
-    "exchange",
-    "checkpoint",
-    "processes",
-    "python",
-}  # fields on which nothing depends that a run comes to
+# Fields on which nothing depends that a run comes to.
+FREE = {"run_dir", "exchange", "checkpoint", "processes", "python"}
 
 
 def enter(experiment: Experiment, control: Control, processes: Processes, held: ExitStack) -> Context:
@@ -55,9 +49,6 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     plan = make_plan(experiment, exchange.size)
     held.callback(plan.kind.close)
     plan = processes.join(plan)
-    shard = processes.shard(plan, processes.uids(plan), control.pause, control.place)
-    held.callback(shard.close)
-    members = processes.members(plan, shard)
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")
     place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
     control.run_dir = path = Path(place)
@@ -66,7 +57,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     files = RunDirectory(path, plan.experiment.checkpoint.keep, processes.staging or Staging(path, attempt))
     if processes.leading:
         held.callback(files.close)
-    return Context(plan, processes, held, files, control, began, shard, members)
+    return Context(plan, processes, files, control, began, held.enter_context(ExitStack()))
 
 
 def _take_place(plan: Plan, control: Control, held: ExitStack, runs: Path) -> Path:
@@ -102,9 +93,10 @@ def begin(c: Context) -> State:
     if c.leading:
         c.files.check_free(c.plan.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
     check_memory(c.plan)
-    c.processes.check_past(0, c.shard.uid)
+    uids = c.processes.uids(c.plan)
+    c.processes.check_past(0, np.concatenate(uids))
     origin = read_origin(c.plan)
-    state = _first(c, origin)
+    state = _first(c, uids, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.plan))
         _tell(c, origin, provenance(c.plan, c.devices, 0))
@@ -128,25 +120,22 @@ def restore(c: Context, trusted: bool) -> State:
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
-    origin = None if newest else read_origin(c.plan, trusted)
+    origin, uids = None if newest else read_origin(c.plan, trusted), c.processes.uids(c.plan)
     if newest and c.plan.method.ends_members:
-        c.take(_uids_left(c, int(newest)))
-    state = _first(c, origin)
+        uids = [_uids_left(c, int(newest), uids[0])]
+    state = _first(c, uids, origin)
     if newest:
         state = _load(c, int(newest), state)
     else:
         c.control.note("the run was stopped before its first checkpoint: it starts anew")
-    c.processes.check_past(state.done, c.shard.uid)
+    c.processes.check_past(state.done, state.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
         earlier, now = last_line(c.files.path / FILE), provenance(c.plan, c.devices, state.done)
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
-        try:
-            c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
-            _tell(c, origin, now)
-        except OSError as error:
-            raise Failed(c.files.path, error) from error
+        c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
+        _tell(c, origin, now)
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -163,46 +152,52 @@ def _tell(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
         c.files.write("init_from.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
 
 
-def _first(c: Context, origin: Origin | None) -> State:
-    """Members that have not trained, with what they begin with."""
+def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
+    """Members uids [n] of each shard that have not trained, with what they begin with."""
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
     evolution, hyper = c.plan.evolver.init(c.key(0, "hyper"), uid)
     hyper |= {} if origin is None else origin.hyper
-    rows = c.shard.uid - first
+    members = c.members(uids)
+    rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
-    c.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(0, evolution, Contenders(c.experiment.fitness.final_candidates))
+    members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
+    return State(members, evolution, Contenders(c.experiment.fitness.final_candidates), c.began)
 
 
 def _load(c: Context, generation: int, first: State) -> State:
     """The state after a generation, from its checkpoint."""
-    run_dir = c.files.path
+    run_dir, shard = c.files.path, first.shard
     parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
     totals = read_totals(manifest, f"{run_dir}: ")
     told = [champion_told(one, f"{run_dir}: ") for one in totals.contenders]
     best = [replace(one, learned=learned) for one, learned in zip(told, parts["run"]["contenders"], strict=False)]
-    c.shard.restore(parts, manifest["generation"])
-    done, tested = manifest["generation"] + 1, c.members.share({}, False).evaluation_steps
+    shard.restore(parts, generation)
+    done, tested = generation + 1, first.members.share({}, False).evaluation_steps
     over = c.plan.progress(done, totals.steps + tested) >= 1
     if done > c.experiment.generations or (over and c.files.result()):
         more = "more of them with --generations"
         if c.experiment.budget is not None:
             more = f"a larger budget than {totals.steps + tested:,} with --set budget=N"
         raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
-    if c.plan.method.ends_members:
-        c.ended = totals.steps - int(c.shard.stats().steps.sum())
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
-    contenders = replace(first.contenders, best=tuple(best))
-    return State(done, parts["run"]["evolution"], contenders, totals.steps, tested, totals.seconds)
+    return first._replace(
+        evolution=parts["run"]["evolution"],
+        contenders=replace(first.contenders, best=tuple(best)),
+        began=first.began - totals.seconds,
+        done=done,
+        steps=totals.steps,
+        evaluation_steps=tested,
+        ended_steps=totals.steps - int(shard.stats().steps.sum()) if c.plan.method.ends_members else 0,
+    )
 
 
-def _uids_left(c: Context, generation: int) -> np.ndarray:
-    """The members that had not ended after a generation. Raises BadInput."""
+def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
+    """The members, of those that begun, that had not ended after a generation. Raises BadInput."""
     run_dir = c.files.path
     uids = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ").uids
-    if not uids or sorted({*uids} & {*c.shard.uid.tolist()}) != uids:
+    if not uids or sorted({*uids} & {*begun.tolist()}) != uids:
         raise Damaged(f"{run_dir}: its checkpoint has the members {uids}: it was made by another experiment")
     return np.array(uids)
 
@@ -210,12 +205,12 @@ def _uids_left(c: Context, generation: int) -> np.ndarray:
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
     """The parts of a checkpoint that this process writes; as a template, those that it reads."""
     keep = (lambda tree: tree) if template else to_host
-    parts = keep(c.shard.state())
+    parts = keep(state.shard.state())
     if c.leading or template:
         if template:
             learned = [c.plan.kind.acting.learned]
         else:  # the arrays of contenders are their own: whoever writes them may wait for them
-            learned = [one.learned for one in state.contenders.best] or [c.shard.snapshot(0)[0]]
+            learned = [one.learned for one in state.contenders.best] or [state.shard.snapshot(0)[0]]
         learned += learned[-1:] * (state.contenders.most - len(learned))
         parts["run"] = {"contenders": learned, "evolution": keep(state.evolution)}
     return parts
