@@ -125,7 +125,7 @@ for name, kind in METHODS.items():
 def test_exchanges_know_nothing_of_selection_or_learning():
     """Rows of numbers and bytes; how they travel is all they know."""
     for path in (
-        ROOT / "distributed" / f"{name}.py" for name in ("local", "mpi", "directory", "lease", "returns", "rows")
+        ROOT / "distributed" / f"{name}.py" for name in ("exchange", "mpi", "directory", "lease", "returns", "rows")
     ):
         outside = {name.split(".")[0] for name in imports_of(path)} - sys.stdlib_module_names
         assert outside <= {"shoal", "numpy", "mpi4py"}, path

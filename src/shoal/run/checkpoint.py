@@ -103,8 +103,8 @@ def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
     return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
 
 
-def _read_data(folder: Path, name: str, about: dict[str, Any], within: Path) -> bytes:
-    """A file of which the manifest says size and checksum. Raises Damaged."""
+def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> Arrays:
+    """The arrays in a file of which the manifest says size and checksum, by name. Raises Damaged."""
     size = about.get("bytes")
     if type(size) is not int:
         raise Damaged(f"{folder}: its manifest does not say how large {name} is")
@@ -114,24 +114,6 @@ def _read_data(folder: Path, name: str, about: dict[str, Any], within: Path) -> 
         raise Damaged(f"{folder}: no readable {name} ({error})") from error
     if len(data) != size or zlib.crc32(data) != about.get("crc32"):
         raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
-    return data
-
-
-def _parts(folder: Path, manifest: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Entries of a generation's manifest for its parts, which lie beside it. Raises Damaged."""
-    if manifest.get("generation") != int(folder.name):
-        raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
-    parts = manifest.get("parts")
-    if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
-        raise Damaged(f"{folder}: its manifest names no parts that could lie there")
-    if not all(isinstance(about, dict) for about in parts.values()):
-        raise Damaged(f"{folder}: its manifest does not vouch for its parts")
-    return parts
-
-
-def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> Arrays:
-    """The arrays in such a file, by name. Raises Damaged."""
-    data = _read_data(folder, name, about, within)
     try:
         return arrays_in(data)
     except Damaged as error:
@@ -201,10 +183,8 @@ class Checkpoints:
     def newest(self, warn: Callable[[str], None]) -> int:
         """The newest generation whose checkpoint is whole; `warn` hears of those that are not. Raises BadInput."""
         for generation in reversed(self.generations()):
-            folder = self._folder / f"{generation:08d}"
             try:
-                for name, about in _parts(folder, read_manifest(folder, self._run)).items():
-                    _read_data(folder, f"{name}.safetensors", about, self._run)
+                self._arrays(generation, "")
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
             else:
@@ -217,30 +197,36 @@ class Checkpoints:
 
         def read() -> tuple[int, dict[str, Arrays]]:
             generation = self.newest(lambda message: None)
-            return generation, self._arrays(generation)
+            return generation, self._arrays(generation, SHARD)
 
         return _settled(read, self.generations)
 
-    def _arrays(self, generation: int) -> dict[str, Arrays]:
-        """Those of the shards of a generation. Raises BadInput."""
-        folder = self._folder / f"{generation:08d}"
-        told = _parts(folder, read_manifest(folder, self._run))
-        shards = sorted(name for name in told if re.fullmatch(rf"{SHARD}[0-9]+", name))
-        if not shards:
-            raise Damaged(f"{folder}: its manifest names no shard")
-        return {name: _read_arrays(folder, f"{name}.safetensors", told[name], self._run) for name in shards}
-
     def manifest(self, generation: int) -> dict[str, Any]:
-        """The manifest of a generation. Raises BadInput."""
-        return read_manifest(self._folder / f"{generation:08d}", self._run)
+        """The manifest of a generation, which vouches for its parts. Raises BadInput."""
+        folder = self._folder / f"{generation:08d}"
+        manifest = read_manifest(folder, self._run)
+        if manifest.get("generation") != generation:
+            raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
+        parts = manifest.get("parts")
+        if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
+            raise Damaged(f"{folder}: its manifest names no parts that could lie there")
+        if not all(isinstance(about, dict) for about in parts.values()):
+            raise Damaged(f"{folder}: its manifest does not vouch for its parts")
+        return manifest
+
+    def _arrays(self, generation: int, start: str) -> dict[str, Arrays]:
+        """The arrays of the parts of a generation whose names begin so, in order. Raises BadInput."""
+        folder, parts = self._folder / f"{generation:08d}", self.manifest(generation)["parts"]
+        names = sorted(name for name in parts if name.startswith(start))
+        if not names:
+            raise Damaged(f"{folder}: its manifest names no shard")
+        return {name: _read_arrays(folder, f"{name}.safetensors", parts[name], self._run) for name in names}
 
     def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
-        folder = self._folder / f"{generation:08d}"
-        manifest, parts = read_manifest(folder, self._run), {}
-        told = _parts(folder, manifest)
+        folder, manifest, parts = self._folder / f"{generation:08d}", self.manifest(generation), {}
         for name, tree in like.items():
-            about = told.get(name)
+            about = manifest["parts"].get(name)
             if about is None:
                 raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
             parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about, self._run), tree)

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Contenders, Seed
+from shoal.core.population import ChampionSoFar, Contenders
 from shoal.core.types import PyTree
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
@@ -54,9 +53,6 @@ class Context:
         made = self.processes.members(self.plan, uids, self.control.pause, self.files.path / "trainers")
         self.living.callback(made.shard.close)
         return made
-
-    def key(self, generation: int, purpose: str) -> Seed:
-        return derive((self.experiment.seed,), generation, purpose)
 
 
 class State(NamedTuple):

@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.keys import derive
 from shoal.core.population import ChampionSoFar
 from shoal.core.yaml_text import plain
 from shoal.distributed.synchronous import Evolved, KnownMembers
@@ -96,7 +97,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     shared = shared._replace(members=shared.members._replace(progress=done))
     contenders = state.contenders
     new = contenders.joined_by(shared.stats)
-    decide = partial(c.plan.evolver.decide, c.key(generation, "decide"), state.evolution)
+    decide = partial(c.plan.evolver.decide, derive((c.experiment.seed,), generation, "decide"), state.evolution)
     evolved = members.evolve(shared, decide, new)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
@@ -159,17 +160,17 @@ def _event(
 
 
 def _record(c: Context, state: State, event: Generation, stop: bool, rested: bool) -> tuple[bool, bool]:
-    """Tell the callbacks. Whether one of them wants no more, and whether a checkpoint is due; for all processes alike."""
-    told: set[str] = set()
+    """Tell the callbacks. Returns whether one of them wants no more, and whether a checkpoint is due; for all processes
+    alike."""
+    enough = due = False
     if c.leading:
         began, every = time.perf_counter(), c.experiment.checkpoint.every
         answers = [callback.generation(event) for callback in c.control.callbacks]
-        told |= {"enough"} if any(answers) else set()
         event.timing["record"] = time.perf_counter() - began
-        if told or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0):
-            told.add("due")
-    answer = c.processes.exchange.broadcast(" ".join(told)).split()
-    return "enough" in answer, "due" in answer
+        enough = any(answers)
+        due = enough or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0)
+    enough, due = json.loads(c.processes.exchange.broadcast(json.dumps([enough, due])))
+    return enough, due
 
 
 def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Generation], due: bool) -> Future:

@@ -14,6 +14,7 @@ import numpy as np
 
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
+from shoal.core.keys import derive
 from shoal.core.population import Contenders
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
@@ -156,7 +157,7 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     """Members uids [n] of each shard that have not trained, with what they begin with."""
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
-    evolution, hyper = c.plan.evolver.init(c.key(0, "hyper"), uid)
+    evolution, hyper = c.plan.evolver.init(derive((c.experiment.seed,), 0, "hyper"), uid)
     hyper |= {} if origin is None else origin.hyper
     members = c.members(uids)
     rows = members.shard.uid - first
