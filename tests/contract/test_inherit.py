@@ -33,7 +33,7 @@ class Case:
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
         self.kind = GradientTrained(walk(actions), independent(agent), **options)
-        self.shard = self.kind.first_shard(UID, Setup(0, EvaluationConfig(episodes=3)))
+        self.shard = self.kind.one_shard(UID, Setup(0, EvaluationConfig(episodes=3)))
 
     def begin(self, **changed: Any) -> GradientTrainedShard:
         self.shard.begin(self.hyper | {k: np.float32(v) for k, v in changed.items()})

@@ -163,7 +163,7 @@ def test_of_members_that_live_on(world: Any) -> None:
         phases.append(phase(f"train {generation}"))
         shard.evaluate(generation)
         phases.append(phase(f"evaluate {generation}"))
-    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 2 * N * E)
+    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 2 * N * E, "")
     phases.append(phase("test"))
     shard.close()
     nothing_twice(phases)
@@ -192,7 +192,7 @@ def test_of_members_that_are_drawn(world: Any) -> None:
         shard.train(generation, 1, 1)
         shard.evaluate(generation)
         phases.append(phase(f"measure {generation}"))
-    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), 2 * TEST + 1)
+    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), 2 * TEST + 1, "")
     phases.append(phase("test"))
     shard.close()
     begun = "test: reset" if isinstance(world, DeviceEnvironment) else "test: seed"
@@ -210,7 +210,7 @@ def test_a_coin_cannot_be_guessed() -> None:
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)
     shard.evaluate(0)
-    tested = shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16)
+    tested = shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16, "")
     for guessed, coins in (
         (200 * metrics["reward"], T * 200),
         (shard.stats().fitness, 200),

@@ -296,7 +296,7 @@ def test_evaluation(rollouts, greedy):
     np.testing.assert_array_equal(shard.stats().episodes, [E] * N)
     assert shard.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
     champion, _ = shard.snapshot(2)  # every place of the shard plays the one champion, with the champion's own numbers
-    returns = shard.test(champion, {"choice": 2.0}, (1, 2), 5)
+    returns = shard.test(champion, {"choice": 2.0}, (1, 2), 5, "")
     np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
 
 

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -24,7 +23,7 @@ from shoal.core.spec import Spec
 from shoal.core.types import Agent
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
-from shoal.members import in_turn
+from shoal.members import shards
 from shoal.members.devices import Layout, covered
 from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
@@ -184,12 +183,11 @@ def test_one_device_and_two_or_eight_give_the_same():
 
 def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     """Where the device has a memory of its own: members and environments of all that are not at work."""
-    monkeypatch.setattr(in_turn, "jax", SimpleNamespace(default_backend=lambda: "gpu"))
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     agent = make_agent("ppo", layers=(), normalise_observations=False)
-    uids = [np.arange(2), np.arange(2, 4)]
-    both = in_turn.InTurn(
-        gradient_trained(walk(), independent(agent), uids[0], 0, EvaluationConfig()), uids, Setup(0, EvaluationConfig())
-    )
+    setup = Setup(0, EvaluationConfig())
+    first = gradient_trained(walk(), independent(agent), np.arange(2), 0, setup.evaluation)
+    both = shards.InTurn([first, first.sibling(np.arange(2, 4), setup)], setup)
     both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):
         state = both.state()

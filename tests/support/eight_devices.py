@@ -32,7 +32,7 @@ def lived(name: str) -> list[np.ndarray]:
     agent = make_agent(name, actions, **settings)
     kind = GradientTrained(walk(actions), independent(agent))
     assert kind.devices([np.arange(N)]) == len(jax.devices())
-    shard = kind.first_shard(np.arange(N), Setup(0, EvaluationConfig("training")))
+    shard = kind.one_shard(np.arange(N), Setup(0, EvaluationConfig("training")))
     hyper = hyper_of(name, agent, N)._asdict()
     rate = next(name for name in hyper if "learning_rate" in name)
     hyper[rate] = hyper[rate] * np.linspace(0.5, 1, N, dtype=np.float32)

@@ -22,10 +22,10 @@ def gradient_trained(
     pause: Pause = lambda result, done: None,
     copy_memory: bool = False,
 ) -> GradientTrainedShard:
-    return GradientTrained(environment, learner, copy_memory).first_shard(uid, Setup(seed, evaluation, pause=pause))
+    return GradientTrained(environment, learner, copy_memory).one_shard(uid, Setup(seed, evaluation, pause=pause))
 
 
 def sampled(
     environment: Any, learner: SearchLearner, uid: np.ndarray, seed: int, evaluation: EvaluationConfig
 ) -> SampledShard:
-    return Sampled(environment, learner).first_shard(uid, Setup(seed, evaluation))
+    return Sampled(environment, learner).one_shard(uid, Setup(seed, evaluation))

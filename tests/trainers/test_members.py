@@ -224,10 +224,10 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
 
         def watched(self: ExternalShard, decision: Any, arrived: Any, apply: Any = apply, seen: list = seen) -> Any:
             # States of members have no public name: a shard shows those of a snapshot only.
-            before = [m.trainer.state for m in self._members]
+            before = [m.state for m in self._members]
             metrics = apply(self, decision, arrived)
             copied = [(r, p) for r, p in enumerate(decision.parents) if p != r]
-            seen += [(before[r], before[p], self._members[r].trainer.state) for r, p in copied]
+            seen += [(before[r], before[p], self._members[r].state) for r, p in copied]
             return metrics
 
         with pytest.MonkeyPatch.context() as patch:

@@ -15,6 +15,7 @@ from shoal.core.space import Range, declared
 Array = Any  # of JAX where it is on the device, of NumPy where it is not
 PyTree = Any
 Hyper = Any  # a NamedTuple of float32 numbers, one class per agent; in a population every leaf is [N]
+Metrics = dict[str, Array]  # by name: a number each, of a population [N] each
 
 
 # --------------------------------------------------------------------------------------- environments
@@ -95,7 +96,7 @@ class Agent(NamedTuple):
     init: Callable[..., Member]
     act: Callable[..., tuple[Array, PyTree, PyTree]]
     greedy: Callable[..., tuple[Array, PyTree]]
-    update: Callable[..., tuple[Member, dict[str, Array]]]
+    update: Callable[..., tuple[Member, Metrics]]
     carry: Callable[[tuple[int, ...]], PyTree]
     hyper: Hyper
     rollout: int
@@ -155,7 +156,7 @@ class Learner(NamedTuple):
     init: Callable[..., Population]
     act: Callable[..., tuple[Array, PyTree, PyTree]]
     greedy: Callable[..., tuple[Array, PyTree]]
-    update: Callable[..., tuple[Population, dict[str, Array]]]
+    update: Callable[..., tuple[Population, Metrics]]
     agent: Agent
     together: bool = False
     value: Callable[..., Array] | None = None
@@ -191,16 +192,19 @@ class SearchLearner(NamedTuple):
     greedy: Callable[..., tuple[Array, PyTree]]
     agent: Agent
     actors: Callable[..., PyTree]
-    tell: Callable[..., tuple[Population, dict[str, Array]]]
+    tell: Callable[..., tuple[Population, Metrics]]
     mean: Callable[[Population], PyTree]
     with_mean: Callable[[Population, PyTree], Population]
     chunk: int
     stored: bool = False
     draw: Callable[..., Population] = _same
-    improve: Callable[..., tuple[Population, dict[str, Array]]] = lambda population, key: (population, {})
+    improve: Callable[..., tuple[Population, Metrics]] = lambda population, key: (population, {})
     updates: Callable[..., int] = lambda hyper, steps, last: 0
     watches: bool = False
     watch: Callable[..., PyTree] = _same
     cap: Callable[[Hyper], int] = lambda hyper: 2**31 - 1
     pairs: bool = False
     together: bool = False
+
+
+AnyLearner = Learner | SearchLearner

@@ -1,4 +1,4 @@
-"""How what members have learned acts, without members: champions and what is exported of them."""
+"""Policies without members: acting with what a member has learned, as champions do, and playing episodes with it."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from shoal.core.arrays import Named
-from shoal.core.env_parameters import unlike
+from shoal.core.env_parameters import split, unlike
 from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace
-from shoal.core.types import Agent, PyTree
+from shoal.core.types import Agent, Array, Hyper, Member, Population, PyTree
 from shoal.environments.spaces import to_bounds
+from shoal.members.devices import Layout
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
 
 
 class ActingPolicy(NamedTuple):
-    """How a champion acts: `greedy`, `carry` and `sees` as those of `Agent`, with actions of the environment's space.
+    """The functions of a champion: `greedy`, `carry`, `sees` as of `Agent`, with actions of the environment's space.
 
     save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
     """
@@ -103,3 +105,16 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
             trainers.close()
 
     return Acting(Named(), policy, load)
+
+
+def placed(agent: Agent, layout: Layout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
+    """Hyperparameters [N] on the devices: those of the agent, and the environment parameters of the environments."""
+    own, env_parameters = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
+    return layout.place((agent.hyper._replace(**own), env_parameters))
+
+
+def acting_alike(agent: Agent, layout: Layout, learned: PyTree, hyper: dict[str, float], members: int) -> Population:
+    """So many members, all of which have learned this, and can act."""
+    every = jax.tree.map(lambda x: np.broadcast_to(x, (members, *np.shape(x))), learned)
+    own, _ = placed(agent, layout, {name: np.full(members, value) for name, value in hyper.items()})
+    return Population(Member(layout.place(every), (), ()), (), own)

@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from shoal.core.arrays import Named
+from shoal.core.arrays import Arrays, Named
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive, words
-from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
-from shoal.core.types import START, PyTree, RunProgress
+from shoal.core.population import Decision, DistributionUpdate, Seed
+from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.members.acting import by_trainer
-from shoal.members.protocol import EPISODES, Setup, Shard, Tester, part_name
+from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester, part_name
 from shoal.members.rollouts.episodes import summarise
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import TrainerProcess
@@ -26,17 +25,6 @@ from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
 
 TESTER = -1  # in place of a uid: the trainer that tests champions
-
-
-@dataclass
-class TrainedMember:
-    """A member as it is between two intervals."""
-
-    trainer: RemoteTrainer
-    steps: int = 0
-    evaluation_steps: int = 0
-    finite: bool = True
-    returns: list[float] = field(default_factory=list)  # of the last interval's episodes
 
 
 class External:
@@ -80,7 +68,7 @@ class External:
         self.trainers.close()
 
 
-class ExternalShard:
+class ExternalShard(Members):
     """N members, in one or several groups that checkpoints keep apart. Their states are kept here after every interval, so
     that a process which dies costs its interval, and nothing depends on how many processes there are.
 
@@ -90,20 +78,24 @@ class ExternalShard:
     compile_seconds = 0.0
 
     def __init__(self, kind: External, uids: Sequence[np.ndarray], setup: Setup):
-        self.uid = np.concatenate(uids)
+        super().__init__(np.concatenate(uids))
         self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
         self._groups, self._setup, self._evaluation = uids, setup, setup.evaluation
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
-        self._members: list[TrainedMember] = []
-        self._generation = 0
-        self._fitness, self._std = np.full((2, len(self.uid)), np.nan)
-        self._counted = np.zeros(len(self.uid), np.int64)
+        self._members: list[RemoteTrainer] = []
+        self._evaluated, self._finite = np.zeros(len(self.uid), np.int64), np.ones(len(self.uid), bool)
+        self._returns: list[list[float]] = [[] for _ in self.uid]  # of the last interval's episodes
 
     @property
     def evaluation_steps(self) -> int:
         """Environment steps of all evaluations of the members, as far as trainers tell them."""
-        return sum(member.evaluation_steps for member in self._members)
+        return int(self._evaluated.sum())
+
+    @property
+    def hyper(self) -> Arrays:
+        values = [member.hyper for member in self._members]
+        return {name: np.array([x[name] for x in values], np.float32) for name in self._trainers.hyper._fields}
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; members are made when they are first used."""
@@ -114,71 +106,48 @@ class ExternalShard:
             values = {name: float(hyper[name][row]) for name in names}
             seed = words(derive((self._setup.seed,), 0, "init", uid), 1)[0]
             process = self._processes[row % len(self._processes)]
-            self._members.append(TrainedMember(RemoteTrainer(process, uid, values, seed)))
+            self._members.append(RemoteTrainer(process, uid, values, seed))
         if learned is not None:
             for member, arrays in zip(self._members, learned, strict=True):
-                member.trainer.state = TrainerState(arrays, {}, {})
+                member.state = TrainerState(arrays, {}, {})
 
-    def train(
-        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
-    ) -> dict[str, np.ndarray]:
+    def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
         """One interval. Returns metrics [N]: those that trainers report, NaN where one does not; schedules are theirs."""
         self._generation = generation
 
         def interval(row: int) -> Trained:
             key = derive((self._setup.seed,), generation, "train", int(self.uid[row]))
-            return self._members[row].trainer.train(words(key, 1)[0], self._setup.steps)
+            return self._members[row].train(words(key, 1)[0], self._setup.steps)
 
         table = []
-        for row, (member, done) in enumerate(zip(self._members, self._all(interval, len(self.uid)), strict=True)):
+        for row, done in enumerate(self._all(interval, len(self.uid))):
             if done.diverged and row not in self._said:
                 self._said.add(row)
                 self._setup.note(f"member {self.uid[row]} has diverged: {done.diverged}")
-            member.steps += done.report.steps
-            member.finite, member.returns = done.finite, list(done.report.returns)
-            table.append(dict(done.report.metrics) | _of_episodes(member.returns))
+            self._steps[row] += done.report.steps
+            self._finite[row], self._returns[row] = done.finite, list(done.report.returns)
+            table.append(dict(done.report.metrics) | _of_episodes(self._returns[row]))
         names = sorted(set().union(*table))
         return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
 
-    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+    def evaluate(self, generation: int) -> Metrics:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
         if self._evaluation.source == "training":
-            returns = [np.array(member.returns, np.float64) for member in self._members]
+            returns = [np.array(x, np.float64) for x in self._returns]
         else:
             seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._evaluation.episodes)
-            returns = self._all(lambda row: self._members[row].trainer.evaluate(seeds), len(self.uid))
-            for member in self._members:
-                member.evaluation_steps += member.trainer.evaluation_steps
-        for row, (member, x) in enumerate(zip(self._members, returns, strict=True)):
+            returns = self._all(lambda row: self._members[row].evaluate(seeds), len(self.uid))
+            self._evaluated += [member.evaluation_steps for member in self._members]
+        for row, x in enumerate(returns):
             mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
-            sound = member.finite and np.isfinite(mean[0])
+            sound = self._finite[row] and np.isfinite(mean[0])
             self._fitness[row], self._std[row] = mean[0] if sound else np.nan, deviation[0]
             self._counted[row] = count[0]
         return {}
 
-    def stats(self) -> PopulationStats:
-        """The stats of the members."""
-        n = len(self.uid)
-        hyper = [member.trainer.hyper for member in self._members]
-        return PopulationStats(
-            self.uid.astype(np.int64),
-            np.full(n, self._generation, np.int64),
-            np.array([member.steps for member in self._members], np.int64),
-            self._fitness.copy(),
-            self._std.copy(),
-            self._counted.copy(),
-            {name: np.array([x[name] for x in hyper], np.float32) for name in self._trainers.hyper._fields},
-        )
-
-    def individuals(
-        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
-    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
-        """The members themselves."""
-        return stats, metrics
-
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: arrays by name, learned ones and those of a memory that is copied too."""
-        state = self._members[row].trainer.state
+        state = self._members[row].state
         assert state is not None, "members copy one another after they have trained"
         return dict(state.learned), dict(state.memory) if self._copy_memory else {}
 
@@ -188,18 +157,14 @@ class ExternalShard:
             raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
         copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | dict(arrived)
         for row, (learned, memory) in copied.items():
-            trainer = self._members[row].trainer
-            assert trainer.state is not None
-            trainer.state = TrainerState(
-                learned, memory if self._copy_memory else trainer.state.memory, trainer.state.own
-            )
+            member = self._members[row]
+            assert member.state is not None
+            member.state = TrainerState(learned, memory if self._copy_memory else member.state.memory, member.state.own)
         for row, member in enumerate(self._members):
-            member.trainer.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
+            member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}
 
-    def test(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
-    ) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
         """Returns [episodes] of one member on new episodes."""
         seeds = words(key, episodes)
         testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes[:episodes]]
@@ -213,19 +178,17 @@ class ExternalShard:
         """The state for a checkpoint, by name of the group; of members that have not trained, what is to be read there."""
         groups = {}
         for group, rows in self._rows().items():
-            members = [self._members[row] for row in rows]
-            states = {f"{self.uid[row]:08d}": _saved(self._members[row].trainer.state) for row in rows}
-            hyper = [m.trainer.hyper for m in members]
+            states = {f"{self.uid[row]:08d}": _saved(self._members[row].state) for row in rows}
             groups[group] = {
                 "each": {uid: state.pop("learned") for uid, state in states.items()},
-                "hyper": {name: np.array([x[name] for x in hyper], np.float32) for name in hyper[0]},
+                "hyper": {name: x[rows] for name, x in self.hyper.items()},
                 "uid": self.uid[rows],
                 "fitness": self._fitness[rows],
                 "rest": {
                     "members": states,
-                    "steps": np.array([m.steps for m in members], np.int64),
-                    "evaluation_steps": np.array([m.evaluation_steps for m in members], np.int64),
-                    "finite": np.array([m.finite for m in members]),
+                    "steps": self._steps[rows],
+                    "evaluation_steps": self._evaluated[rows],
+                    "finite": self._finite[rows],
                 },
             }
         return groups
@@ -234,16 +197,14 @@ class ExternalShard:
         self._generation = generation
         for group, rows in self._rows().items():
             saved, rest = states[group], states[group]["rest"]
-            self._fitness[rows] = saved["fitness"]
+            self._fitness[rows], self._steps[rows] = saved["fitness"], rest["steps"]
+            self._evaluated[rows], self._finite[rows] = rest["evaluation_steps"], rest["finite"]
             for i, row in enumerate(rows):
                 member, uid = self._members[row], f"{self.uid[row]:08d}"
                 state = rest["members"][uid]
-                member.trainer.state = TrainerState(
-                    saved["each"][uid], state["memory"], _own(state["own"], self.uid[row])
-                )
-                member.trainer.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
-                member.steps, member.finite = int(rest["steps"][i]), bool(rest["finite"][i])
-                member.evaluation_steps = int(rest["evaluation_steps"][i])
+                own = _own(state["own"], self.uid[row])
+                member.state = TrainerState(saved["each"][uid], state["memory"], own)
+                member.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
 
     def _rows(self) -> dict[str, np.ndarray]:
         """The rows of each group, by the name of its part of a checkpoint."""

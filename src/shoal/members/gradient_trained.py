@@ -13,64 +13,20 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key
-from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
-from shoal.core.types import START, Learner, Member, Population, PyTree, RunProgress
+from shoal.core.population import Decision, DistributionUpdate, Seed
+from shoal.core.types import START, Learner, Member, Metrics, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
-from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
+from shoal.members.acting import acting_alike
+from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
-from shoal.members.in_turn import InTurn
 from shoal.members.protocol import EPISODES, Setup, Shard, part_name
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
+from shoal.members.shards import CompiledShard, InTurn
 
 EPISODES_ON_DEVICE = 32  # of a member and evaluation, where all are played at once: champions owe less to luck
 INT32 = 2**31 - 1
-
-
-class GradientTrained(Compiled):
-    """Members that live on, and copy one another."""
-
-    def __init__(self, environment: Environment, learner: Learner, copies_memory: bool = False):
-        super().__init__(environment, learner, copies_memory)
-        self.learner = learner
-        self.episodes = EPISODES_ON_DEVICE if self.on_device else EPISODES
-
-    def snapshot_of(self, population: Population) -> PyTree:
-        """Of its first member."""
-        members = tree.take(population.members, 0)
-        return members.learned, members.memory if self.copies_memory else ()
-
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """Whole rollouts."""
-        agent, together = self.agent, self.together
-        iterations = -(-steps // (agent.rollout * agent.environments))
-        if iterations > INT32:
-            raise BadField("interval", "must be less than 2**31 rollouts", value=steps)
-        rounded = iterations * agent.rollout * agent.environments
-        known = generations * rounded * (population if together else 1)
-        if agent.warm_up > known:
-            raise BadField(
-                "config.warm_up",
-                f"nothing would ever be learned, for {'the members make' if together else 'a member makes'} {known} steps "
-                f"in all (generations {generations} x interval {steps})",
-                value=agent.warm_up,
-            )
-        return iterations, rounded
-
-    def blank_shard(self, uid: np.ndarray, setup: Setup) -> GradientTrainedShard:
-        return GradientTrainedShard(self, uid, setup)
-
-    def width(self, members: int, end: bool) -> int:
-        """See `CompiledKind.width`. On a CPU members train in turn anyway: one per device, and all sizes share programs."""
-        one_each = end and self.on_device and jax.default_backend() == "cpu"
-        return self.layout(members).devices if one_each else members
-
-    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
-        parts = [*uids[0].reshape(-1, self.width(len(uids[0]), setup.ends_members))]
-        if len(parts) == 1:
-            return super().shard(uids, setup)
-        return AsOnePart(self.first_shard(parts[0], setup), parts, setup)
 
 
 class GradientTrainedShard(CompiledShard):
@@ -80,7 +36,7 @@ class GradientTrainedShard(CompiledShard):
     rollouts: DeviceRollouts | HostRollouts
 
     def __init__(self, kind: GradientTrained, uid: np.ndarray, setup: Setup):
-        super().__init__(kind, kind.learner, uid, setup)
+        super().__init__(kind, uid, setup)
         layout = self._layout
         self._copy_memory = kind.copies_memory
         self._inherit = layout.gather(tree.take, True, False)
@@ -107,9 +63,7 @@ class GradientTrainedShard(CompiledShard):
         """Reset every training environment."""
         self.rollouts.begin(self.uid, self.population.env_parameters, self._key(generation, "reset"))
 
-    def train(
-        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
-    ) -> dict[str, np.ndarray]:
+    def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
         agent, self._generation = self._agent, generation
         key = jax_key(self._key(generation, "train"))
@@ -120,13 +74,13 @@ class GradientTrainedShard(CompiledShard):
         nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))
         return metrics | {"episode/return": returned.mean + nothing, "episode/length": returned.length + nothing}
 
-    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+    def evaluate(self, generation: int) -> Metrics:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
 
         Returns metrics [N]: where there are levels, what they return on those of each purpose.
         """
         sound = np.asarray(self._finite(self.population.members))
-        metrics: dict[str, np.ndarray] = {}
+        metrics: Metrics = {}
         if self._evaluation.source == "training":
             measured = _of_training(self._outcome)
         elif self._evaluation.levels:
@@ -146,12 +100,6 @@ class GradientTrainedShard(CompiledShard):
         returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
         self.evaluation_steps += int(lengths.sum())
         return summarise(returns)
-
-    def individuals(
-        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
-    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
-        """The members themselves."""
-        return stats, metrics
 
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: `learned`, and the memory where that is copied. Nobody waits for it here."""
@@ -186,16 +134,14 @@ class GradientTrainedShard(CompiledShard):
         memory = new[1] if self._copy_memory else members.memory
         self.population = self._with(members._replace(learned=new[0], memory=memory))
 
-    def test(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
-    ) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
         """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
         n = len(self.uid)
         alike = acting_alike(self._agent, self._layout, learned, hyper, n)
         members = self.population.members._replace(learned=alike.members.learned)
         population = self._with(members)._replace(hyper=alike.hyper)
         shape = n, self._evaluation.episodes
-        return play(self.rollouts, population, key, episodes, shape, levels, self.pause)[0]
+        return self.rollouts.play(population, key, episodes, shape, levels, self.pause)[0]
 
     def state(self) -> dict[str, PyTree]:
         members = self.population.members
@@ -214,7 +160,7 @@ class GradientTrainedShard(CompiledShard):
             self._begin_episodes(generation + 1)
 
 
-class AsOnePart(InTurn[GradientTrainedShard]):
+class AsOnePart(InTurn):
     """Shards that are one part of a checkpoint, which does not depend on how many devices there are."""
 
     def state(self) -> dict[str, PyTree]:
@@ -225,6 +171,49 @@ class AsOnePart(InTurn[GradientTrainedShard]):
         super().restore(states, generation)
         for other in self._shards[1:]:
             other.evaluation_steps = 0  # all of them are the first one's
+
+
+class GradientTrained(Compiled):
+    """Members that live on, and copy one another."""
+
+    shard_type = GradientTrainedShard
+
+    def __init__(self, environment: Environment, learner: Learner, copies_memory: bool = False):
+        super().__init__(environment, learner, copies_memory)
+        self.episodes = EPISODES_ON_DEVICE if self.on_device else EPISODES
+
+    def snapshot_of(self, population: Population) -> PyTree:
+        """Of its first member."""
+        members = tree.take(population.members, 0)
+        return members.learned, members.memory if self.copies_memory else ()
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
+        """Whole rollouts."""
+        agent, together = self.agent, self.together
+        iterations = -(-steps // (agent.rollout * agent.environments))
+        if iterations > INT32:
+            raise BadField("interval", "must be less than 2**31 rollouts", value=steps)
+        rounded = iterations * agent.rollout * agent.environments
+        known = generations * rounded * (population if together else 1)
+        if agent.warm_up > known:
+            raise BadField(
+                "config.warm_up",
+                f"nothing would ever be learned, for {'the members make' if together else 'a member makes'} {known} steps "
+                f"in all (generations {generations} x interval {steps})",
+                value=agent.warm_up,
+            )
+        return iterations, rounded
+
+    def width(self, members: int, end: bool) -> int:
+        """See `Compiled.width`. On a CPU members train in turn anyway: one per device, and all sizes share programs."""
+        one_each = end and self.on_device and jax.default_backend() == "cpu"
+        return self.layout(members).devices if one_each else members
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        parts = [*uids[0].reshape(-1, self.width(len(uids[0]), setup.ends_members))]
+        if len(parts) == 1:
+            return super().shard(uids, setup)
+        return AsOnePart([self.one_shard(uid, setup) for uid in parts], setup)
 
 
 def _of_training(outcome: EpisodeSums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

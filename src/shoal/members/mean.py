@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.population import PopulationStats
+from shoal.core.types import Metrics
 
 
 class OfMean(NamedTuple):
@@ -21,10 +22,8 @@ class OfMean(NamedTuple):
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
 
 
-def mean_of(
-    members: PopulationStats, metrics: dict[str, np.ndarray], of_mean: OfMean
-) -> tuple[PopulationStats, dict[str, np.ndarray]]:
-    """Card and metrics of the mean, as if it were the only member; from those of M members, and what was measured of it.
+def mean_of(members: PopulationStats, metrics: Metrics, of_mean: OfMean) -> tuple[PopulationStats, Metrics]:
+    """Statistics and metrics of the mean, as if it were the only member, from those of M members and its own evaluation.
 
     Its steps are those of all members. mean/rank is 1 where no member is better, and NaN where it has no fitness.
     """

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
-from shoal.core.types import START, PyTree, RunProgress
+from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
-    from shoal.core.types import Agent, Tunable
-    from shoal.environments.registry import Environment
+    from shoal.core.types import Tunable
     from shoal.members.acting import Acting
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
@@ -61,9 +60,7 @@ class Setup(NamedTuple):
 class Tester(Protocol):
     """A way to let a policy play, with members that train or without."""
 
-    def test(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
-    ) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
         """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot.
 
         levels: train, validation or test, where there are levels
@@ -98,15 +95,13 @@ class Shard(Tester, Protocol):
         learned: what they have learned already, of each as the first part of a `snapshot`; of a mean, the same for all
         """
 
-    def train(
-        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
-    ) -> dict[str, np.ndarray]:
+    def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
         """One interval, in `iterations` parts, `chunk` of them at a time. Returns metrics [N].
 
         progress: of the run before it, which schedules follow
         """
 
-    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+    def evaluate(self, generation: int) -> Metrics:
         """Measure the fitness of every individual and member; the same episodes for all, new ones in each generation.
 
         Returns metrics [N].
@@ -115,9 +110,7 @@ class Shard(Tester, Protocol):
     def stats(self) -> PopulationStats:
         """The stats of the members [N], with the fitness that was measured last."""
 
-    def individuals(
-        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
-    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
+    def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         """PopulationStats and metrics of what lives on, from those of the M members of all shards."""
 
     def snapshot(self, row: int) -> PyTree:
@@ -153,7 +146,7 @@ class Kind(Protocol):
     spec: of the environment; None where a trainer does not say it
     acting: what members learn, and how it acts
     snapshot: shapes and dtypes of what a child copies: see `Shard.snapshot`
-    compiled: itself, where it is compiled, with an agent and an environment; None where Shoal does not see them
+    compiled: itself as a `members.compiled.Compiled`, with an agent and an environment; None where Shoal does not see them
     resumes_exactly: whether a run that continues from a state equals one that never stopped
     episodes: that measure a member, where the experiment does not say how many
     sampled: members are sampled anew around a mean in every generation, instead of living on
@@ -181,15 +174,17 @@ class Kind(Protocol):
     def snapshot(self) -> PyTree: ...
 
     @property
-    def compiled(self) -> CompiledKind | None: ...
+    def compiled(self) -> Any: ...
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """The parts of an interval of so many `steps` of a member, and how many it has in truth; 0 where whole episodes
         make one. Raises BadInput where nothing would be learned."""
 
     def devices(self, uids: Sequence[np.ndarray]) -> int:
-        """How many devices the members of a process are spread over, whose uids [n] are given for each shard; of trainers,
-        processes."""
+        """The number of devices that the members of a process are spread over; of trainers, processes.
+
+        uids: [n] of each shard
+        """
 
     def memory(self, members: int) -> tuple[int, int]:
         """Bytes that the state of so many members takes on the devices, and how many of them are replay buffer."""
@@ -204,24 +199,32 @@ class Kind(Protocol):
         """Give back what is held; its shards are closed by themselves."""
 
 
-class CompiledKind(Kind, Protocol):
-    """A kind of member whose agent and environment Shoal compiles."""
+class Members:
+    """N members of a shard and what was last measured of them; they are its individuals."""
 
-    agent: Agent
-    environment: Environment
-    on_device: bool
+    def __init__(self, uid: np.ndarray):
+        self.uid, self._generation = uid, 0
+        self._steps, self._counted = np.zeros((2, len(uid)), np.int64)
+        self._fitness, self._std = np.full((2, len(uid)), np.nan)
 
     @property
-    def spec(self) -> Spec: ...
+    def hyper(self) -> dict[str, np.ndarray]:
+        """The hyperparameters of the members, float32 [N] each, on the host."""
+        raise NotImplementedError
 
-    def world(self) -> int:
-        """Bytes that one environment on the device remembers."""
+    def stats(self) -> PopulationStats:
+        return PopulationStats(
+            self.uid.astype(np.int64),
+            np.full(len(self.uid), self._generation),
+            self._steps.astype(np.int64),
+            self._fitness.astype(np.float64),
+            self._std.astype(np.float64),
+            self._counted.astype(np.int64),
+            dict(self.hyper),
+        )
 
-    def copies(self, members: int, devices: int, episodes: int) -> int:
-        """How many copies of an environment outside the devices step at a time."""
-
-    def width(self, members: int, end: bool) -> int:
-        """How many of so many members one program trains. end: whether members may end before the run does."""
+    def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
+        return stats, metrics
 
 
 def part_name(uid: np.ndarray) -> str:

@@ -13,50 +13,21 @@ from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.keys import jax_key, of_words, words
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
-from shoal.core.types import START, Array, Population, PyTree, RunProgress, SearchLearner
+from shoal.core.types import START, Array, Metrics, Population, PyTree, RunProgress, SearchLearner
 from shoal.environments.registry import Environment
-from shoal.members.compiled import Compiled, CompiledShard, acting_alike, play
+from shoal.members.acting import acting_alike
+from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
-from shoal.members.in_turn import InTurn
 from shoal.members.mean import OfMean, mean_of
 from shoal.members.protocol import Setup, Shard
-from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
+from shoal.members.rollouts.episodes import Played, add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
+from shoal.members.shards import CompiledShard, InTurn
 from shoal.rl.schedules import scheduled, share_done
 
 SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
 TEST = 16  # episodes that the champion plays at a time
-
-
-class Sampled(Compiled):
-    """Members that are sampled anew in every generation, around one policy: the mean."""
-
-    sampled = True
-
-    def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
-        super().__init__(environment, learner, copies_memory)
-        self.learner = learner
-        self.side_by_side = 2 if learner.pairs else 1
-
-    def snapshot_of(self, population: Population) -> PyTree:
-        """Of the mean, which has no memory."""
-        return self.learner.mean(population), ()
-
-    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """Whole episodes."""
-        return SHOWN, 0
-
-    def copies(self, members: int, devices: int, episodes: int) -> int:
-        return min(members + 1, self.learner.chunk * devices) * episodes
-
-    def blank_shard(self, uid: np.ndarray, setup: Setup) -> SampledShard:
-        return SampledShard(self, uid, setup)
-
-    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
-        if setup.returns is None:
-            return super().shard(uids, setup)
-        return SharedEvaluation(self.first_shard(uids[0], setup), uids, setup)
 
 
 class SampledShard(CompiledShard):
@@ -69,7 +40,7 @@ class SampledShard(CompiledShard):
     rollouts: DeviceSearch | HostSearch
 
     def __init__(self, kind: Sampled, uid: np.ndarray, setup: Setup):
-        super().__init__(kind, kind.learner, uid, setup)
+        super().__init__(kind, uid, setup)
         self._learner, layout = kind.learner, self._layout
         learner = kind.learner
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
@@ -95,9 +66,7 @@ class SampledShard(CompiledShard):
         if not self._names:
             self._names += jax.eval_shape(self._learner.improve, self.population, self._keys[0])[1]
 
-    def train(
-        self, generation: int, iterations: int, chunk: int, progress: RunProgress = START
-    ) -> dict[str, np.ndarray]:
+    def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
         """Sample the members and make this generation's updates; `chunk` of the `iterations` parts of them at a time."""
         self._generation, place = generation, self._layout.place
         if self._learner.stored:
@@ -129,7 +98,7 @@ class SampledShard(CompiledShard):
 
         return jax.lax.fori_loop(first, first + count, body, (population, sums))
 
-    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+    def evaluate(self, generation: int) -> Metrics:
         """Measure every member and the mean; the same episodes for all of them, new ones in each generation.
 
         Where there are levels, members are measured on those to train on, as they learn from it; the mean on others too.
@@ -180,9 +149,7 @@ class SampledShard(CompiledShard):
         self._of_mean = other._of_mean
         self.take_shared(other)
 
-    def individuals(
-        self, stats: PopulationStats, metrics: dict[str, np.ndarray]
-    ) -> tuple[PopulationStats, dict[str, np.ndarray]]:
+    def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         """The mean."""
         return mean_of(stats, metrics, self._of_mean)
 
@@ -200,22 +167,18 @@ class SampledShard(CompiledShard):
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
-    def test(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str = "test"
-    ) -> np.ndarray:
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
         """Returns [episodes] of a policy on new episodes, which the devices share."""
         return self._play(learned, hyper, key, episodes, levels)[0]
 
-    def _play(
-        self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _play(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> Played:
         """Returns and lengths [episodes] of a policy on new episodes."""
         n = self._layout.devices
         population = acting_alike(self._agent, self._layout, learned, hyper, n)
         # With levels, one program for every generation too.
         at_a_time = self._evaluation.episodes if self._evaluation.levels else episodes
         shape = n, -(-min(at_a_time, TEST) // n)
-        return play(self.rollouts, population, key, episodes, shape, levels, self.pause)
+        return self.rollouts.play(population, key, episodes, shape, levels, self.pause)
 
     def state(self) -> dict[str, PyTree]:
         """The state for a checkpoint; members are not in it but as they stand in the population, to be sampled anew."""
@@ -242,19 +205,19 @@ class SampledShard(CompiledShard):
         return drawn, jax.random.split(played, self._evaluation.episodes)
 
 
-class SharedEvaluation(InTurn[SampledShard]):
+class SharedEvaluation(InTurn):
     """A group in which every worker has all shards, but measures only those that no other worker measures.
 
     Members derive from keys, and the mean's step from the returns, so that all workers have the same mean. Each of them
     measures the mean itself.
     """
 
-    def __init__(self, first: SampledShard, uids: Sequence[np.ndarray], setup: Setup):
-        super().__init__(first, uids, setup)
+    def __init__(self, shards: Sequence[SampledShard], setup: Setup):
+        super().__init__(shards, setup)
         assert setup.returns is not None
         self._returns = setup.returns
 
-    def evaluate(self, generation: int) -> dict[str, np.ndarray]:
+    def evaluate(self, generation: int) -> Metrics:
         shards = self._shards
         measured: SampledShard | None = None
         shape = len(shards[0].uid), MEASURED  # all parts have as many members
@@ -269,6 +232,32 @@ class SharedEvaluation(InTurn[SampledShard]):
         for part, shard in enumerate(shards):
             shard.accept(generation, self._returns.rows[part], measured)
         return {}
+
+
+class Sampled(Compiled):
+    """Members that are sampled anew in every generation, around one policy: the mean."""
+
+    shard_type, sampled = SampledShard, True
+
+    def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
+        super().__init__(environment, learner, copies_memory)
+        self.side_by_side = 2 if learner.pairs else 1
+
+    def snapshot_of(self, population: Population) -> PyTree:
+        """Of the mean, which has no memory."""
+        return self.learner.mean(population), ()
+
+    def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
+        """Whole episodes."""
+        return SHOWN, 0
+
+    def copies(self, members: int, devices: int, episodes: int) -> int:
+        return min(members + 1, self.learner.chunk * devices) * episodes
+
+    def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
+        if setup.returns is None:
+            return super().shard(uids, setup)
+        return SharedEvaluation([self.one_shard(uid, setup) for uid in uids], setup)
 
 
 def _is_finite(learned: PyTree) -> jax.Array:

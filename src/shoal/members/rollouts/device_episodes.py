@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.keys import at, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.device import DeviceEnvironment, lenient, step_once
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
-from shoal.members.rollouts.episodes import Episodes
+from shoal.members.rollouts.episodes import Episodes, Played
 
 
 class DeviceEpisodes(Episodes):
@@ -25,24 +25,13 @@ class DeviceEpisodes(Episodes):
 
     resumes_exactly = True
 
-    def __init__(
-        self,
-        environment: DeviceEnvironment,
-        learner: Learner | SearchLearner,
-        layout: Layout,
-        evaluation: EvaluationConfig,
-    ):
+    def __init__(self, environment: Any, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
 
-    def evaluate(
-        self, population: Population, keys: jax.Array, levels: str, pause: Callable
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E].
-
-        levels: of which purpose, where there are levels
-        """
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+        """See `Episodes.evaluate`."""
         returns, lengths = self._test(*self._test_arguments(population, keys, levels))
         pause(returns, 0)
         return np.asarray(returns), np.asarray(lengths)
@@ -54,19 +43,11 @@ class DeviceEpisodes(Episodes):
         """The levels of a purpose as an argument, so that one program serves all of them."""
         return Span(*map(np.uint32, self._evaluation.levels[levels])) if self._evaluation.levels else ()
 
-    def _evaluate_members(
-        self, population: Population, keys: jax.Array, limit: jax.Array, span: Span | tuple[()]
-    ) -> tuple:
+    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree) -> tuple:
         return self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)[:2]
 
     def _play(
-        self,
-        population: Population,
-        keys: jax.Array,
-        limit: jax.Array,
-        span: Span | tuple[()],
-        shared: PyTree,
-        watch: Callable,
+        self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree, shared: PyTree, watch: Callable
     ) -> tuple[jax.Array, jax.Array, PyTree]:
         """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
 

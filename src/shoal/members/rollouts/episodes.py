@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -11,9 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.types import Learner, PyTree, Rollout, SearchLearner
+from shoal.core.keys import derive, jax_key
+from shoal.core.population import Seed
+from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.devices import Layout
+
+Played = tuple[np.ndarray, np.ndarray]  # the returns and lengths of episodes, [N, E] each
 
 
 class EpisodeSums(NamedTuple):
@@ -108,7 +113,7 @@ def add_metrics(xp: Any, sums: dict[str, Any], metrics: dict[str, Any]) -> dict[
     return {name: sums[name] + xp.stack([total, count.astype(np.float32)], -1) for name, (total, count) in new.items()}
 
 
-def mean_metrics(sums: dict[str, Any]) -> dict[str, np.ndarray]:
+def mean_metrics(sums: Metrics) -> Metrics:
     """Means [N] over the iterations in which there was something to measure; NaN where there were none."""
     totals = {name: np.asarray(x) for name, x in sums.items()}
     none = np.float32(np.nan)
@@ -128,7 +133,7 @@ def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return value.mean(1), deviation, count
 
 
-def of_levels(train: np.ndarray, validation: np.ndarray) -> dict[str, np.ndarray]:
+def of_levels(train: np.ndarray, validation: np.ndarray) -> Metrics:
     """Metrics [N] of mean returns on levels that were trained on, and on others; the gap between them."""
     both = {"train": train, "validation": validation, "gap": train - validation}
     return {f"levels/{name}": np.asarray(x, np.float32) for name, x in both.items()}
@@ -154,14 +159,30 @@ def with_interval(told: dict[str, Any]) -> dict[str, Any]:
     return told | {"interval": interval}
 
 
-class Episodes:
+class Episodes(ABC):
     """Whole episodes of N members, without learning: what those on the device and on the host have in common."""
 
-    def __init__(
-        self, environment: Any, learner: Learner | SearchLearner, layout: Layout, evaluation: EvaluationConfig
-    ):
+    def __init__(self, environment: Any, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
         self._environment, self._learner, self._layout = environment, learner, layout
         self._evaluation = evaluation
+
+    @abstractmethod
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E].
+
+        levels: of which purpose, where there are levels
+        """
+
+    def play(
+        self, population: Population, key: Seed, episodes: int, shape: tuple[int, int], levels: str, pause: Callable
+    ) -> Played:
+        """Returns and lengths [episodes] of members that are alike on new episodes, `shape` of them at a time."""
+        results = []
+        for round_ in range(-(-episodes // (shape[0] * shape[1]))):
+            keys = jax.random.split(jax_key(derive(key, round_)), shape)
+            results.append([x.reshape(-1) for x in self.evaluate(population, keys, levels, pause)])
+        returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
+        return returns.astype(np.float64), lengths
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs, and on the host with simulators of their own."""
@@ -172,8 +193,8 @@ class Episodes:
         be saved."""
         return ()
 
-    def restore(self, state: PyTree) -> None:
+    def restore(self, state: PyTree) -> None:  # noqa: B027
         """Continue from a `state`."""
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027
         """Close the simulators, where there are some."""

@@ -13,14 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.keys import at, stream
-from shoal.core.types import Learner, Population, PyTree, Rollout, SearchLearner
+from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
 from shoal.environments.objective import ObjectiveReader
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
-from shoal.members.rollouts.episodes import Episodes, advance, begin
+from shoal.members.rollouts.episodes import Episodes, Played, advance, begin
 
 
 class HostEpisodes(Episodes):
@@ -28,13 +28,7 @@ class HostEpisodes(Episodes):
 
     resumes_exactly = False
 
-    def __init__(
-        self,
-        environment: HostEnvironment,
-        learner: Learner | SearchLearner,
-        layout: Layout,
-        evaluation: EvaluationConfig,
-    ):
+    def __init__(self, environment: HostEnvironment, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._play_members = self._greedy_members if evaluation.greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
@@ -46,23 +40,14 @@ class HostEpisodes(Episodes):
         other._testing = {}
         return other
 
-    def evaluate(
-        self, population: Population, keys: jax.Array, levels: str, pause: Callable
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """See `DeviceEpisodes.evaluate`."""
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+        """See `Episodes.evaluate`."""
         return self._play(self._test, population, keys, self._evaluation.step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _play(
-        self,
-        act: Program,
-        population: Population,
-        keys: jax.Array,
-        limit: int,
-        levels: str,
-        watch: Callable,
-        pause: Callable,
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, act: Program, population: Population, keys: jax.Array, limit: int, levels: str, watch: Any, pause: Any
+    ) -> Played:
         """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
         place, shape = self._layout.place, keys.shape
         vector = self._copies(levels, keys.size)
