@@ -29,7 +29,7 @@ from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
 from shoal.commands import renderers
-from shoal.commands.video import RenderedGymnasium, open_rendered, record_video, video_file
+from shoal.commands.video import RenderedGymnasium, record_video, rendered, video_file
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
@@ -264,7 +264,7 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     """Six times as large, at the levels that were asked for."""
     pytest.importorskip("envpool")
-    environment = open_rendered("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))
+    environment = rendered("envpool:bigfish", {"distribution_mode": "easy"}, Span(7, 8))()
     seen = [environment.reset((seed,)) for seed in (1, 2)]
     np.testing.assert_array_equal(*seen)
     obs, reward, done = environment.step(np.int32(4))
@@ -276,7 +276,7 @@ def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
 def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     pytest.importorskip("envpool")
     pytest.importorskip("mujoco")
-    environment = open_rendered("envpool:HalfCheetah-v5", {"num_threads": 1}, None)
+    environment = rendered("envpool:HalfCheetah-v5", {"num_threads": 1}, None)()
     assert isinstance(environment, RenderedGymnasium)
     environment.close()
 
@@ -284,14 +284,14 @@ def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
 def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
     """As gymnasium draws it, where the class can be told to; and where it cannot, that is said."""
     renderers.need_no_screen()
-    own = open_rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)
-    registered = open_rendered("gym:CartPole-v1", {}, None)
+    own = rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)()
+    registered = rendered("gym:CartPole-v1", {}, None)()
     for environment in (own, registered):
         environment.reset((3,))
     np.testing.assert_array_equal(own.render(), registered.render())
     assert own.render().std() > 5 and own.rate == registered.rate
     own.close(), registered.close()
-    blind = open_rendered(f"{__name__}:Blind", {}, None)
+    blind = rendered(f"{__name__}:Blind", {}, None)()
     blind.reset((3,))
     with pytest.raises(BadInput) as error:
         blind.render()

@@ -20,7 +20,7 @@ from support.tiny import EVERY, REPLAY, agent_for, close, hyper_of, kinds, known
 
 from shoal.commands.doctor import checks
 from shoal.commands.envs import described
-from shoal.commands.video import open_rendered
+from shoal.commands.video import rendered
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.population import Decision
@@ -245,7 +245,7 @@ def test_what_is_seen_is_told(said: Said) -> None:
     whole = "state (2,) float32, privileged_state (1,) float32, bytes (2, 2) uint8"
     assert (found.mark, found.text) == ("✓", f"{whole}; policies receive state")
     with pytest.raises(BadInput) as error:
-        open_rendered("support.parts:in_parts", {}, None)
+        rendered("support.parts:in_parts", {}, None)
     said(error.value)
     seen = replace(in_parts().spec, actor=("state",), critic=("privileged_state",))
     assert described(in_parts()._replace(spec=seen))[0] == (

@@ -15,7 +15,6 @@ from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import TextIO
 
     from shoal.records.callback import Callback
     from shoal.run.loop import Result
@@ -23,36 +22,11 @@ if TYPE_CHECKING:
 WIDE = 1000  # characters in a line of a file or a pipe
 
 
-class LenientStream:
-    """Standard error that ignores write errors, so that the exit code stays when its reader is gone."""
-
-    def __init__(self, stream: TextIO):
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def write(self, text: str) -> int:
-        self._try(self._stream.write, text)
-        return len(text)
-
-    def flush(self) -> None:
-        self._try(self._stream.flush)
-
-    def _try(self, call: Callable[..., object], *arguments: str) -> None:
-        try:
-            call(*arguments)
-        except OSError:  # the buffer is flushed at exit, which must not fail
-            os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-
-
 def code_of(command: Callable[[], int]) -> int:
-    """Run a command, print its error, return its exit code. Restores sys.path and standard error."""
-    path, errors = list(sys.path), sys.stderr
+    """Run a command, print its error, return its exit code. Restores sys.path."""
+    path = list(sys.path)
     for stream in (sys.stdout, sys.stderr):
         speakable(stream)
-    if errors is not None:  # None if it is closed
-        sys.stderr = LenientStream(errors)
     try:
         code = command()
     except BadInput as error:
@@ -65,13 +39,17 @@ def code_of(command: Callable[[], int]) -> int:
     except KeyboardInterrupt as heard:
         code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
     finally:
-        sys.path[:], sys.stderr = path, errors
+        sys.path[:] = path
     return ending(code)
 
 
 def fail(message: str, code: int) -> int:
-    """Print an error in one line. Returns the code."""
-    Screen(stderr=True).print(styled(("shoal:", "bold red"), f" {message}"), soft_wrap=True)
+    """Print an error in one line. Returns the code, which stays if nobody reads standard error or it is full."""
+    screen = Output(stderr=True)
+    try:
+        screen.print(styled(("shoal:", "bold red"), f" {message}"), soft_wrap=True)
+    except OSError:
+        screen.on_broken_pipe()
     return code
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import uuid
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -36,7 +36,6 @@ from shoal.core.population import Seed
 from shoal.core.user_code import attributed
 from shoal.environments import registry
 from shoal.environments.atari import ONLY_IN_TRAINING
-from shoal.environments.device import DeviceEnvironment
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
@@ -73,16 +72,12 @@ def record_video(
     if players[0].policy.save is not None and ":" not in env:
         env = f"gym:{env}"  # trainers name it without the suite
     levels = None if e.levels is None else e.levels.spans()["validation"]
-    first = open_rendered(env, e.env_options, levels, as_page)
-    environments = [first]
-    try:
-        environments += [first.sibling() for _ in players[1:]]
-        with interruptible() as attend, frame_writer(video, first) as write:
-            keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
-            returns = [_episode(players, environments, key, write, attend) for key in keys]
-    finally:
-        for environment in environments:
-            environment.close()
+    make = rendered(env, e.env_options, levels, as_page)
+    with ExitStack() as stack, interruptible() as attend:
+        environments = [stack.enter_context(closing(make())) for _ in players]
+        write = stack.enter_context(frame_writer(video, environments[0]))
+        keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
+        returns = [_episode(players, environments, key, write, attend) for key in keys]
     return np.mean(returns, 0).tolist() if population else [x for (x,) in returns]
 
 
@@ -156,16 +151,11 @@ def video_file(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None
 class Rendered(Protocol):
     """An environment that renders its frames.
 
-    rate: frames per second. page: see `Renderer`. arguments: of its constructor
+    rate: frames per second. page: see `Renderer`
     """
 
     rate: float
     page: Callable[[list[Any]], str] | None = None
-    arguments: tuple[Any, ...] = ()
-
-    def sibling(self) -> Self:
-        """Another environment like this one."""
-        return type(self)(*self.arguments)
 
     def reset(self, key: Seed) -> Any: ...
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]: ...
@@ -173,34 +163,34 @@ class Rendered(Protocol):
     def close(self) -> None: ...
 
 
-def open_rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Rendered:
-    """An environment at these levels that renders pictures, or a page of a browser. Raises BadInput if it cannot."""
+def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Callable[[], Rendered]:
+    """A function that opens an environment at these levels which renders pictures, or a page of a browser.
+
+    It shares programs and renderer. Raises BadInput if the environment cannot be rendered, then or now.
+    """
     suite, _, name = env.partition(":")
     if as_page and suite not in PAGES:
         raise BadInput(f"{env} cannot be shown as an HTML page, which only bodies of brax can; write .mp4 or .gif")
     if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
-        return RenderedGymnasium(with_pictures(name, **options), f"gym:{name}", levels)
+        return partial(RenderedGymnasium, with_pictures(name, **options), f"gym:{name}", levels)
     environment: Any = with_error_boundary(registry.make(registry.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment):
-        return (
-            RenderedPixels(environment, env)
-            if environment.drawn is None
-            else RenderedGymnasium(environment.drawn, env, levels)
-        )
-    return RenderedDevice(
-        environment, PAGES[suite](name, options) if as_page else renderer_of(env, options, environment.spec)
-    )
+        if environment.drawn is None:
+            return partial(RenderedPixels, environment, env)
+        return partial(RenderedGymnasium, environment.drawn, env, levels)
+    renderer = PAGES[suite](name, options) if as_page else renderer_of(env, options, environment.spec)
+    return partial(RenderedDevice, jax.jit(environment.reset), jax.jit(environment.step), renderer)
 
 
 class RenderedGymnasium(Rendered):
     """An environment of gymnasium, which renders itself."""
 
     def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
-        self.arguments = _, self._name, self._levels = make, name, levels
+        self._name, self._levels = name, levels
         self._env = drawable(make, name)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
@@ -235,7 +225,6 @@ class RenderedPixels(Rendered):
         if len(shape) != 3 or 3 not in (shape[0], shape[2]):
             problem = "a host environment must come from gymnasium (gym:...), or have pictures as observations"
             raise BadInput(f"{env} cannot be rendered: {problem}")
-        self.arguments = environment, env
         self._vector, self._channels_last = environment.open(1, None), shape[2] == 3
 
     def reset(self, key: Seed) -> Any:
@@ -259,14 +248,9 @@ class RenderedPixels(Rendered):
 class RenderedDevice(Rendered):
     """A device environment with the renderer of its states."""
 
-    def __init__(self, environment: DeviceEnvironment, renderer: Renderer):
-        self._reset, self._step = jax.jit(environment.reset), jax.jit(environment.step)
-        self._renderer, self.rate, self.page = renderer, renderer.rate, renderer.page
-
-    def sibling(self) -> Self:
-        other = copy.copy(self)  # shares programs and renderer; the first one closes the renderer
-        other._renderer = self._renderer._replace(close=lambda: None)
-        return other
+    def __init__(self, reset: Callable[..., Any], step: Callable[..., Any], renderer: Renderer):
+        self._reset, self._step, self._renderer = reset, step, renderer
+        self.rate, self.page = renderer.rate, renderer.page
 
     def reset(self, key: Seed) -> Any:
         first, self._key = jax.random.split(jax_key(key))
