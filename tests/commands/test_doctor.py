@@ -22,7 +22,7 @@ from support.runs import of_method
 from shoal import train
 from shoal.agents.ppo import ppo
 from shoal.cli import main
-from shoal.commands.doctor import checks, dry_run, examine, search_space
+from shoal.commands.doctor import checks, dry_run, evolution, examine
 from shoal.commands.doctor.checks import Diagnostic
 from shoal.core.population import Selection
 from shoal.core.space import Range
@@ -130,7 +130,7 @@ def test_a_sound_experiment_has_nothing_to_note() -> None:
             checks.warm_start,
             checks.run_dir,
             checks.rungs,
-            search_space.environment_parameters,
+            evolution.environment_parameters,
         )
         assert marked(findings, "!") + marked(findings, "✗") == ""
 
@@ -162,12 +162,12 @@ def test_host_environments_are_called_slow() -> None:
 def test_environment_parameters_without_effect(suite: str, words: str) -> None:
     """CartPole adds its masses up once and for all, so that one of them is not looked at again."""
     changes = {"env": f"{suite}:CartPole-v1", "space": {"env.gravity": [5, 20], "env.masscart": [0.9, 2]}}
-    findings = about(search_space.environment_parameters, **changes, hyper={"env.tau": 0.03})
+    findings = about(evolution.environment_parameters, **changes, hyper={"env.tau": 0.03})
     assert f"env parameters: env.masscart has no effect: {'the environment ' * (suite == 'gymnax')}{words}" in marked(
         findings, "!"
     )
     assert "env parameters: tau, gravity: in each member's training environment" in marked(findings, "✓")
-    assert about(search_space.environment_parameters) == []
+    assert about(evolution.environment_parameters) == []
 
 
 def test_too_little_memory_and_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_what_rungs_cost(monkeypatch: pytest.MonkeyPatch, platform: str, devices
     ids=shown,
 )
 def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(dry_run.selection, **changes), "!")
+    say_all(said, about(evolution.selection, **changes), "!")
 
 
 @pytest.mark.parametrize(
@@ -255,13 +255,13 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None
     ids=shown,
 )
 def test_how_evolution_works(changes: dict[str, Any], said: Said) -> None:
-    findings = about(dry_run.selection, **changes)
+    findings = about(evolution.selection, **changes)
     say_all(said, findings, "✓")
     assert not marked(findings, "!")
 
 
 def test_a_failing_selector_is_in_the_way() -> None:
-    assert "ValueError: not today" in marked(about(dry_run.selection, select=failing), "✗")
+    assert "ValueError: not today" in marked(about(evolution.selection, select=failing), "✗")
 
 
 @pytest.mark.parametrize(
@@ -276,13 +276,13 @@ def test_a_failing_selector_is_in_the_way() -> None:
     ids=shown,
 )
 def test_hyperparameters_that_cannot_be_tuned(changes: dict[str, Any], said: Said) -> None:
-    say_all(said, about(search_space.hyperparameters, **changes), "!")
+    say_all(said, about(evolution.hyperparameters, **changes), "!")
 
 
 def test_what_is_tuned_and_what_is_fixed() -> None:
-    said = marked(about(search_space.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
+    said = marked(about(evolution.hyperparameters, space={"epochs": Range(1, 10, integer=True)}), "✓")
     assert said.startswith("tuned: epochs; fixed: learning_rate 0.0003")
-    assert about(search_space.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
+    assert about(evolution.hyperparameters, schedule=[{"learning_rate": 1e-3}], space={}) == []
 
 
 # -------------------------------------------------------------------------------------------- the dry run
@@ -312,7 +312,7 @@ def test_training_fitness_needs_episodes_that_end() -> None:
 )
 def test_who_takes_part(method: Any, share: str, times: str) -> None:
     """Members that hold the defaults copy nobody."""
-    told = marked(about(dry_run.selection, population=8, generations=20, method=method), "✓")
+    told = marked(about(evolution.selection, population=8, generations=20, method=method), "✓")
     assert f"selection: {share} members copy in a generation" in told
     assert f"evolution: members copy after {times}" in told
 

@@ -1,4 +1,4 @@
-"""The dry run: two short generations of the whole run, and selection on synthetic fitness."""
+"""The dry run: two short generations of the whole run, and the quick checks of a trainer."""
 
 from __future__ import annotations
 
@@ -16,16 +16,13 @@ import numpy as np
 from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
-from shoal.core.population import Decision, PopulationStats
 from shoal.experiment.experiment import alone
 from shoal.experiment.make import recipe_of
 from shoal.experiment.plan import Plan
-from shoal.methods import select as selectors
-from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
-from shoal.report.words import duration, many
+from shoal.report.words import duration
 from shoal.run.loop import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
@@ -34,7 +31,6 @@ from shoal.trainers.process import TrainerFailed
 LONG = 10_000  # generations of the dry run, of which two are trained: no rung falls on them
 ROLLOUTS = 4  # of an interval of the dry run
 MOST = 1024  # environment steps of an interval that tests a trainer, unless a rollout is longer
-TRIALS = 100  # of selection
 
 
 def trainer(plan: Plan, names: Collection[str]) -> Iterator[Diagnostic]:
@@ -159,64 +155,3 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
 
 def _figure(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2g}"
-
-
-def selection(plan: Plan) -> Iterator[Diagnostic]:
-    """The share of members that copy in a generation, and the generations in which they do."""
-    e, method = plan.experiment, plan.method
-    n, generations = e.population, many(e.generations, "generation")
-    select = getattr(method, "select", None)  # other methods select in their evolver
-    if isinstance(method, Schedule):
-        rows = many(len(method.rows), "generation")
-        yield ok("schedule", f"hyperparameters follow a schedule of {rows}; no member copies or explores")
-        return
-    if not method.copies:
-        yield ok("selection", f"method {e.method_name}: no member copies another")
-        return
-    if isinstance(select, selectors.KeepWeights):
-        way = "every member explores its own values" if select.explore else "members train independently"
-        yield ok("selection", f"no member copies another; {way}")
-        return
-    episodes = plan.evaluation.episodes if e.fitness.source == "evaluation" else 10
-    try:
-        counts, safe = _simulate(plan, episodes)
-    except Exception as error:  # of the user's selector
-        yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
-        return
-    share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-    yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
-    if isinstance(select, selectors.TTest) and episodes < 2:
-        yield warning("selection", "t_test never copies with one episode: set fitness.episodes to 2 or more")
-    if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
-        text = f"bottom = {select.bottom:g} of {n} is less than one member; one is replaced anyway"
-        yield warning("selection", text)
-    if not safe:
-        yield warning(
-            "selection", "the best member can be overwritten (the champion is saved, but the population loses it)"
-        )
-    burn_in, last = getattr(method, "burn_in", 0), e.generations - 1
-    first = max(1, math.ceil(burn_in / (plan.steps or 1)))
-    if e.generations == 1:
-        yield warning("evolution", "never takes effect: there is only one generation")
-    elif max(counts) and first > last:
-        yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
-    elif max(counts):
-        rungs = ", but where a rung ends members" if plan.halves else ""
-        yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
-
-
-def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
-    """Members that copy in each trial with clearly different fitness; True if the best one never does."""
-    method, n, counts, safe = plan.method, plan.experiment.population, list[int](), True
-    evolver = method.evolver(plan.search, n)
-    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
-    deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
-    state, hyper = evolver.init((0,), rows)
-    for i in range(TRIALS):
-        fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
-        stats = PopulationStats(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
-        state, decision = evolver.decide((i,), state, stats, rows)
-        assert isinstance(decision, Decision)  # of members that copy
-        counts.append(int((decision.parents != rows).sum()))
-        safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())
-    return counts, safe

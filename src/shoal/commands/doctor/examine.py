@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
-from shoal.commands.doctor import checks, dry_run, search_space
+from shoal.commands.doctor import checks, dry_run, evolution
 from shoal.commands.doctor.checks import Diagnostic
 from shoal.core.backend import on_jax
 from shoal.experiment.experiment import Experiment
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CHECKS = (
     *(checks.size, checks.warm_start, checks.run_dir, checks.devices, checks.observations, checks.normalisation),
-    *(checks.storage, checks.processes, dry_run.selection, checks.rungs, checks.one_agent),
-    *(search_space.hyperparameters, search_space.environment_parameters),
+    *(checks.storage, checks.processes, evolution.selection, checks.rungs, checks.one_agent),
+    *(evolution.hyperparameters, evolution.environment_parameters),
 )
 COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 

@@ -1,7 +1,8 @@
-"""Checks of the search space: can exploration move in it, and does the environment depend on its parameters?"""
+"""Checks of evolution: does it copy, can it explore, and does the environment depend on the parameters it tunes?"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -10,8 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.commands.doctor.checks import Diagnostic, ok, warning
+from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.env_parameters import split
+from shoal.core.population import Decision, PopulationStats
 from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
@@ -21,8 +23,66 @@ from shoal.experiment.plan import Plan
 from shoal.methods import explore as explorers
 from shoal.methods import select as selectors
 from shoal.methods.ranges import at_bound
+from shoal.report.words import many
 
+TRIALS = 100  # of selection
 STEPS = 200  # with random actions, in which a parameter of a host environment should make a difference
+
+
+def selection(plan: Plan) -> Iterator[Diagnostic]:
+    """The share of members that copy in a generation, and the generations in which they do."""
+    e, method = plan.experiment, plan.method
+    n, generations = e.population, many(e.generations, "generation")
+    select = getattr(method, "select", None)  # other methods select in their evolver
+    if not method.copies or isinstance(select, selectors.KeepWeights):
+        yield ok(
+            "selection",
+            f"with {'select: keep' if method.copies else f'method {e.method_name}'}, no member copies another",
+        )
+        return
+    episodes = plan.evaluation.episodes if e.fitness.source == "evaluation" else 10
+    try:
+        counts, safe = _simulate(plan, episodes)
+    except Exception as error:  # of the user's selector
+        yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
+        return
+    share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
+    yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
+    if isinstance(select, selectors.TTest) and episodes < 2:
+        yield warning("selection", "t_test never copies with one episode: set fitness.episodes to 2 or more")
+    if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
+        text = f"bottom = {select.bottom:g} of {n} is less than one member; one is replaced anyway"
+        yield warning("selection", text)
+    if not safe:
+        yield warning(
+            "selection", "the best member can be overwritten (the champion is saved, but the population loses it)"
+        )
+    burn_in, last = getattr(method, "burn_in", 0), e.generations - 1
+    first = max(1, math.ceil(burn_in / (plan.steps or 1)))
+    if e.generations == 1:
+        yield warning("evolution", "never takes effect: there is only one generation")
+    elif max(counts) and first > last:
+        yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
+    elif max(counts):
+        rungs = ", but where a rung ends members" if plan.halves else ""
+        yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
+
+
+def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
+    """Members that copy in each trial with clearly different fitness; True if the best one never does."""
+    method, n, counts, safe = plan.method, plan.experiment.population, list[int](), True
+    evolver = method.evolver(plan.search, n)
+    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
+    deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
+    state, hyper = evolver.init((0,), rows)
+    for i in range(TRIALS):
+        fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
+        stats = PopulationStats(rows, np.full(n, i), steps, fitness, deviation, played, hyper)
+        state, decision = evolver.decide((i,), state, stats, rows)
+        assert isinstance(decision, Decision)  # of members that copy
+        counts.append(int((decision.parents != rows).sum()))
+        safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())
+    return counts, safe
 
 
 def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
