@@ -9,16 +9,8 @@ from inspect import signature
 from typing import Any, TypeVar, get_type_hints
 
 import tyro
+from tyro import _errors as errors  # its hook for errors, which has no public name yet
 from tyro._arguments import ArgumentDefinition
-from tyro._errors import (  # its hook for errors, which has no public name yet
-    BadValue,
-    InstantiationFailure,
-    InvalidChoice,
-    MissingArgs,
-    ParseErrorEvent,
-    UnrecognizedArgs,
-    on_parse_error,
-)
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from shoal import __version__
@@ -78,30 +70,30 @@ def _parsed(command: str, parse: Callable[[], T], flags: Callable[[], Sequence[s
     flags: returns the names of the flags of the command
     """
 
-    def reject(event: ParseErrorEvent) -> None:
+    def reject(event: errors.ParseErrorEvent) -> None:
         if problem := _problem(event, flags):
             raise BadInput(f"{problem}; see {command} --help")
 
     try:
-        with on_parse_error(reject):
+        with errors.on_parse_error(reject):
             return parse()
     except AssertionError as error:  # a shell that tyro does not know
         raise BadInput(str(error)) from error
 
 
-def _problem(event: ParseErrorEvent, flags: Callable[[], Sequence[str]]) -> str:
+def _problem(event: errors.ParseErrorEvent, flags: Callable[[], Sequence[str]]) -> str:
     """The message of an error of tyro; empty for one that tyro prints itself."""
     match event:
-        case UnrecognizedArgs(tokens=tokens):
+        case errors.UnrecognizedArgs(tokens=tokens):
             meant = _meant(tokens, flags())
             return f"unrecognized arguments: {' '.join(tokens)}" + (f"; did you mean {meant}?" if meant else "")
-        case MissingArgs(missing_arguments=missing):
+        case errors.MissingArgs(missing_arguments=missing):
             return f"missing arguments: {' '.join(_name(each.arg) for each in missing)}"
-        case InvalidChoice(argument=argument, value=value, choices=choices):
+        case errors.InvalidChoice(argument=argument, value=value, choices=choices):
             return f"{_name(argument)} {value}: choose from {', '.join(choices)}"
-        case BadValue(argument=argument):
+        case errors.BadValue(argument=argument):
             return f"{_name(argument)} needs a value"
-        case InstantiationFailure(argument=argument, message=message):
+        case errors.InstantiationFailure(argument=argument, message=message):
             return f"{_name(argument)}: {message}" if argument else message
     return ""
 

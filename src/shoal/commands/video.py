@@ -14,19 +14,8 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from shoal.commands.renderers import (
-    EXTRA,
-    PAGES,
-    SIDE,
-    Renderer,
-    check_sizes,
-    drawable,
-    need_no_screen,
-    picture_of,
-    renderer_of,
-    side_by_side,
-    with_pictures,
-)
+from shoal.commands import renderers
+from shoal.commands.renderers import Renderer
 from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
@@ -64,8 +53,8 @@ def record_video(
         raise BadInput(f"--video {video}: an HTML page shows one member; with --population write .mp4 or .gif")
     for package in () if as_page else ("imageio", "imageio_ffmpeg"):
         if importlib.util.find_spec(package) is None:
-            raise BadInput(f"videos need the package {package.replace('_', '-')}: {EXTRA}")
-    need_no_screen()
+            raise BadInput(f"videos need the package {package.replace('_', '-')}: {renderers.EXTRA}")
+    renderers.need_no_screen()
     players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
     e = players[0].experiment
     env = str(e.env)
@@ -93,7 +82,7 @@ def _episode(
         player.reset()
     obs = [environment.reset(key) for environment in environments]
     pictures = [environment.render() for environment in environments]
-    write(side_by_side(pictures))
+    write(renderers.side_by_side(pictures))
     totals, playing = [0.0] * len(players), list(range(len(players)))
     for _ in range(players[0].experiment.fitness.step_limit):
         for i in list(playing):
@@ -102,7 +91,7 @@ def _episode(
             pictures[i], totals[i] = environments[i].render(), totals[i] + reward
             if done:
                 playing.remove(i)
-        write(side_by_side(pictures))
+        write(renderers.side_by_side(pictures))
         if not playing:
             break
     return totals
@@ -139,7 +128,7 @@ def video_file(video: Path, rate: float) -> Iterator[Callable[[np.ndarray], None
 
             def append(picture: np.ndarray) -> None:
                 first[:] = first or [picture]
-                check_sizes([*first, picture])
+                renderers.check_sizes([*first, picture])
                 writer.append_data(picture)
 
             yield append
@@ -169,12 +158,12 @@ def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     It shares programs and renderer. Raises BadInput if the environment cannot be rendered, then or now.
     """
     suite, _, name = env.partition(":")
-    if as_page and suite not in PAGES:
+    if as_page and suite not in renderers.PAGES:
         raise BadInput(f"{env} cannot be shown as an HTML page, which only bodies of brax can; write .mp4 or .gif")
     if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
-        return partial(RenderedGymnasium, with_pictures(name, **options), f"gym:{name}", levels)
+        return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels)
     environment: Any = with_error_boundary(registry.make(registry.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
@@ -182,7 +171,9 @@ def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
         if environment.drawn is None:
             return partial(RenderedPixels, environment, env)
         return partial(RenderedGymnasium, environment.drawn, env, levels)
-    renderer = PAGES[suite](name, options) if as_page else renderer_of(env, options, environment.spec)
+    renderer = (
+        renderers.PAGES[suite](name, options) if as_page else renderers.renderer_of(env, options, environment.spec)
+    )
     return partial(RenderedDevice, jax.jit(environment.reset), jax.jit(environment.step), renderer)
 
 
@@ -191,7 +182,7 @@ class RenderedGymnasium(Rendered):
 
     def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
         self._name, self._levels = name, levels
-        self._env = drawable(make, name)
+        self._env = renderers.drawable(make, name)
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 
@@ -208,7 +199,7 @@ class RenderedGymnasium(Rendered):
             return obs, float(reward), terminated or truncated
 
     def render(self) -> np.ndarray:
-        return picture_of(self._env)
+        return renderers.picture_of(self._env)
 
     def close(self) -> None:
         self._env.close()
@@ -238,7 +229,7 @@ class RenderedPixels(Rendered):
 
     def render(self) -> np.ndarray:
         picture = self._obs if self._channels_last else self._obs.transpose(1, 2, 0)
-        size = max(1, SIDE // max(picture.shape[:2]))
+        size = max(1, renderers.SIDE // max(picture.shape[:2]))
         return picture.repeat(size, 0).repeat(size, 1)
 
     def close(self) -> None:
