@@ -20,6 +20,7 @@ from shoal.report import charts, family_tree
 from shoal.report.comparison import write_comparison
 from shoal.report.layout import Layout
 from shoal.report.page import write_report
+from shoal.report.rendering import joined
 from shoal.report.run import read_run
 from shoal.study.page import write_page
 
@@ -96,7 +97,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_line_of_any_champion_is_drawn_to_its_end(crowd: Path, uid: int, generation: int) -> None:
     """With a step from each of its generations to the next."""
     run = replace(cached(crowd), result={"champion": {"uid": uid, "generation": generation}})
-    drawn = family_tree.tree(Layout(run))
+    drawn = joined(*family_tree.tree(Layout(run)))
     check_drawn(drawn)
     (line,) = re.findall(r'<path class="lead-line" d="([^"]*)"', drawn) or [""]
     assert line.count("C") == generation

@@ -16,8 +16,8 @@ from test_workspace import worker
 
 from shoal.methods import CemRl, Dvd
 from shoal.report.charts import Axis
+from shoal.report.over_time import smoothed
 from shoal.report.page import write_report
-from shoal.report.search import smoothed
 
 SAMPLED = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
 DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
@@ -71,7 +71,7 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
     known = [x for x in ranks if x is not None]
     first = f"ranked first in {known.count(1.0)} of {len(known)} generations; its median rank is"
     assert f"{first} {np.median(known):g} of 33" in page.words
-    assert "says nothing about the way up" in page.words
+    assert "say nothing about the way up" in page.words
     same(chart(page, "Steps of the mean")["Steps of the mean"], metric(run, "step/norm"))
     if method == "es":
         same(chart(page, "Gradient")["Gradient"], metric(run, "gradient/norm"))
@@ -135,8 +135,8 @@ def test_any_drawn_run_has_a_page(
     text, page = report(write_drawn(tmp_path / "run", method, population, generations, **more), SAMPLED)
     assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
     assert f"method {method}" in page.words
-    assert f"{population * generations:,} members drawn in all" in page.words
-    assert f"{population:,} members were drawn around it" in page.words
+    assert f"{population * generations:,} members sampled in all" in page.words
+    assert f"{population:,} members were sampled around it" in page.words
     assert ("No returns yet" in page.words) == (more.get("diverged") == 1.0)
     assert ("Bold lines are means over" in page.words) == (generations > 200)
     assert len(text) < 1_500_000
@@ -155,7 +155,7 @@ def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
     write_about(run, "cem_rl", explanation=CemRl(trained=0).explanation(10))
     _, page = report(run, SAMPLED)
-    assert "gradient steps" not in page.words and "10 members were drawn around it" in page.words
+    assert "gradient steps" not in page.words and "10 members were sampled around it" in page.words
 
 
 @pytest.mark.parametrize("window", [3, 5])
@@ -279,7 +279,7 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
         "Rank of the mean",
     ):
         assert words in page.words
-    assert "8 members were drawn around it" in page.words and "Champion: the mean after" in page.words
+    assert "8 members were sampled around it" in page.words and "Champion: the mean after" in page.words
     run = write_dvd(tmp_path / "diverse")
     write_about(run, "dvd", **own)
     assert own["explanation"] in report(run, DVD)[1].words

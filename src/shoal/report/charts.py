@@ -36,6 +36,9 @@ def scaled(values: Any, scale: str = "linear", choices: Sequence[float] = ()) ->
     return np.where(np.isfinite(values), values, np.nan)
 
 
+Labelled = tuple[str, str, np.ndarray, np.ndarray]  # a line: see `lines_plot`
+
+
 class Stroke(NamedTuple):
     """A stroke of a drawing. kind: the classes of its looks. member: the column that it belongs to."""
 
@@ -173,6 +176,19 @@ def plot(
         drawn, x_ticks, y_ticks, x.label, y.label, title, summary, (WIDTH, HEIGHT),
         across(place for place, _ in y_ticks), height, hidden, style, None if data is None else ends | data,
     )  # fmt: skip
+
+
+def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary: str) -> Markup:
+    """A legend, and a line for each label, its looks, and places `at` and `values` along it; of values [3, X] the first
+    are a line, and the others the ends of the band around it."""
+    bands, layers, keys = [], [], []
+    for label, looks, at, values in lines:
+        middle, *ends = y.place(np.atleast_2d(values))
+        if ends:
+            bands.append(Stroke(band(x.place(at), *ends), f"area faint {looks}"))
+        layers.append(Stroke(line(x.place(at), middle), f"curve {looks}"))
+        keys.append((f"curve {looks}", label))
+    return parts.legend(keys) + plot([*bands, *layers], x, y, title, summary)
 
 
 def _runs(x: np.ndarray, y: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray]]:

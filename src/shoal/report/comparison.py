@@ -13,11 +13,12 @@ from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.report import charts
-from shoal.report.charts import Axis, Stroke
+from shoal.report.charts import Axis
 from shoal.report.lineage import inner, number
+from shoal.report.over_time import nothing
 from shoal.report.page import Section, document
 from shoal.report.palette import series
-from shoal.report.rendering import Markup, parts, rendered
+from shoal.report.rendering import Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.words import duration, many, text
 from shoal.report.workspace import is_workspace, read_workspace
@@ -68,32 +69,27 @@ def _flat(value: Any, name: str = "") -> dict[str, str]:
 
 
 def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:
-    curves = parts.pair(*(_curves(runs, name, heading) for name, heading in CURVES.items()))
-    yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", curves)
+    curves = [_curves(runs, name, heading) for name, heading in CURVES.items()]
+    yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", [curves])
     intro = "Return of each champion on held-out episodes, on which nothing was selected."
-    yield Section("champions", "Champions", intro, parts.table(champions[0], champions[1:], "Champions"))
+    yield Section("champions", "Champions", intro, [parts.table(champions[0], champions[1:], "Champions")])
     intro = "The fields of the experiments that are not the same in all runs."
     none = parts.empty("Nothing differs but the place of the run.")
     table = parts.table(["field", *runs], differing, "Differences") if differing else none
-    yield Section("differences", "Differences", intro, table)
+    yield Section("differences", "Differences", intro, [table])
 
 
-def _curves(runs: dict[str, Run], name: str, heading: str) -> Markup:
-    """A line for each run through its fitness, or a sentence where there is none."""
-    lines = {path: _curve(run, name) for path, run in runs.items()}
+def _curves(runs: dict[str, Run], name: str, heading: str) -> Figure:
+    """A line for each run through its fitness."""
+    curves = {path: _curve(run, name) for path, run in runs.items()}
     every = np.concatenate([_curve(run, other) for run in runs.values() for other in CURVES])
-    if not np.isfinite(np.concatenate([*lines.values()])).all(axis=1).any():
-        return parts.empty(f"{heading}: no run has recorded a fitness.")
+    if not np.isfinite(np.concatenate([*curves.values()])).all(axis=1).any():
+        return nothing(heading, "No run has recorded a fitness.")
     x, y = Axis.over(np.r_[0.0, every[:, 0]], STEPS, short=True), Axis.over(every[:, 1], "fitness", 0.04)
-    looks = [f"curve {series(at)}" for at in range(len(lines))]
-    drawn = [
-        Stroke(charts.line(x.place(line[:, 0]), y.place(line[:, 1])), kind)
-        for line, kind in zip(lines.values(), looks, strict=True)
-    ]
-    finding = "; ".join(f"{path} ends at {text(float(line[-1, 1]))}" for path, line in lines.items()) + "."
-    reading = "The fitness as it was evaluated in each generation. The best of many noisy scores is partly luck."
-    plot = charts.plot(drawn, x, y, heading, finding)
-    return parts.figure(heading, finding, reading, parts.legend(zip(looks, lines, strict=True)) + plot)
+    lines = [(path, series(at), curve[:, 0], curve[:, 1]) for at, (path, curve) in enumerate(curves.items())]
+    finding = "; ".join(f"{path} ends at {text(float(curve[-1, 1]))}" for path, curve in curves.items()) + "."
+    drawn = charts.lines_plot(x, y, lines, heading, finding)
+    return Figure(heading, finding, prose("compared_curves"), drawn)
 
 
 def _curve(run: Run, name: str) -> np.ndarray:

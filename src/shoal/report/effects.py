@@ -14,7 +14,7 @@ from shoal.report.charts import Axis, Stroke, scaled
 from shoal.report.layout import Layout, ends, spaced
 from shoal.report.lineage import Lineage
 from shoal.report.over_time import nothing
-from shoal.report.rendering import Markup, parts
+from shoal.report.rendering import Figure, Markup, parts, prose
 from shoal.report.words import text
 
 PARTS = 5  # of the values, from the lowest to the highest: the means of their gains are compared
@@ -38,53 +38,32 @@ class Effect:
     p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
 
 
-def effects(layout: Layout) -> Markup:
+def effects(layout: Layout) -> Figure:
     """A figure for each hyperparameter that was tuned, and a sentence on all."""
     table = layout.table
     gained = gains(table)
     found = {name: effect for name, r in layout.run.space.items() if (effect := measure(table, gained, name, r))}
     if not found:
-        return nothing(
-            "Too little to go by", f"This needs {LEAST} members with different values, and a few generations."
-        )
+        needed = f"This needs {LEAST} members with different values, and a few generations."
+        return nothing("Too little to go by", needed)
     clear = {name: effect.p * len(found) <= LUCK for name, effect in found.items()}  # Bonferroni's correction
     clearly, unclear = ([name for name in found if clear[name] is which] for which in (True, False))
-    finding = (
-        f"More than chance gives: {', '.join(clearly)}."
-        if clearly
-        else "No value went with gains that chance does not give."
-    )
+    finding = "No value went with gains that chance does not give."
+    if clearly:
+        finding = f"More than chance gives: {', '.join(clearly)}."
     if clearly and unclear:
         finding += f" No more than chance gives: {', '.join(unclear)}."
-    reading = (
-        "A dot is one member in one generation: how far its fitness rose, as its place among the members of that one. "
-        "The line is the mean of each fifth of the values; where values do not matter it stays within the band 19 times of "
-        f"20, as {SHUFFLES} exchanges between members show: of the values that they begin with, and of the changes on the "
-        "way. This is correlation within one run: a member that was lucky in one evaluation falls back in the next."
-    )
-    if layout.run.method.copies:
-        reading += (
-            " Members that copy exchange among themselves, and so do the others. Children have their parents’ values, and "
-            "those that were copied together have the same gains."
-        )
-    keys = parts.legend(
-        [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
-    )
-    drawn = (_plot(layout, name, effect, clear[name]) for name, effect in found.items())
+    reading = prose("effects", shuffles=SHUFFLES, copies=layout.run.method.copies)
+    keys = [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
+    drawn = [_plot(layout, name, effect, clear[name]) for name, effect in found.items()]
     heads = ["hyperparameter", "around", "mean gain", "by chance, from", "to"]
     rows = [
         [name, *map(float, row)]
         for name, effect in found.items()
         for row in zip(effect.centres, effect.means, *effect.chance, strict=True)
     ]
-    return parts.figure(
-        "Values and gains",
-        finding,
-        reading,
-        keys,
-        parts.pair(*drawn),
-        parts.folded(parts.table(heads, rows, "Values and gains")),
-    )
+    listed = parts.folded(parts.table(heads, rows, title := "Values and gains"))
+    return Figure(title, finding, reading, parts.legend(keys), parts.pair(drawn), listed)
 
 
 def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Effect | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from shoal.core.space import Range
@@ -9,7 +11,7 @@ from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, line, scaled
 from shoal.report.layout import Layout, ends
 from shoal.report.over_time import curve, figure, lines_figure
-from shoal.report.rendering import Markup, parts
+from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import many
 
@@ -18,13 +20,13 @@ EDGES = 900  # with more copies than that the tree shows survivors only
 Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
-def tree(layout: Layout) -> Markup:
+def tree(layout: Layout) -> list[Block]:
     """The family tree: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = layout.table, layout.run.trace
     if len(table.generations) == 1:
-        return parts.figure(
-            "One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one."
-        )
+        return [
+            Figure("One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one.")
+        ]
     crowded = bool(table.copied.sum() > EDGES)
     rank, families = _ranking(layout), _families(layout.run)
     x, y = layout.count.place(table.counted), _by_kinship(layout) if crowded else _by_member(layout)
@@ -37,18 +39,6 @@ def tree(layout: Layout) -> Markup:
     finding = f"Of {many(len(families), 'founder')}, {left} descendants at the end."
     if table.copied.sum() == 0:
         finding = "Nobody copied anybody: every member is its own founder."
-    reading = (
-        "Time runs to the right, one row per member. A line that bends into another row is a copy: that member went on "
-        "with the weights of the row the line comes from. Bold lines lead to members of the last generation, pale ones "
-        "died out. "
-    )
-    if crowded:
-        reading = (
-            "Time runs to the right. So many members copied one another that only the lines which lead to the last "
-            "generation are drawn, and the champion’s, close kin side by side: every fork is a copy that lasted, every end "
-            "one member. "
-        )
-    reading += "Colour is the founder from whom the weights descend; the boldest line is the champion’s lineage."
     keys = [("lead-line", "the champion’s lineage")]
     keys += [
         (f"kin c{rank[c]}", f"founder {table.uids[c]}: {f'{size} at the end' if size else 'died out'}")
@@ -60,19 +50,17 @@ def tree(layout: Layout) -> Markup:
     labels = [(1 - (at + 0.5) / count, str(table.uids[at])) for at in range(0, count, step)]
     axis = Axis(0, 1, named=()) if crowded else Axis(0, 1, "member", named=labels)
     height = int(np.clip((8 if crowded else 26) * count, 140, 560))
-    return figure(
-        layout, "Family tree", finding, reading,
-        {} if len(layout.shown) == count else None,  # pointing needs every member's data in the page
-        (axis, layers), keys=keys, height=height, by_generation=True, below=_table(layout),
-        heights=y[layout.rows].round(4),
-    )  # fmt: skip
+    pointed: dict[str, np.ndarray] | None = {} if len(layout.shown) == count else None  # needs the data of every member
+    more: dict[str, Any] = {"by_generation": True, "below": _table(layout), "heights": y[layout.rows].round(4)}
+    reading, view = prose("tree", crowded=crowded), (axis, layers)
+    return [figure(layout, "Family tree", finding, reading, pointed, view, keys=keys, height=height, **more)]
 
 
-def _shares(layout: Layout) -> Markup:
+def _shares(layout: Layout) -> list[Figure]:
     """The share of the population that descends from each founder."""
     table, rank, families = layout.table, _ranking(layout), _families(layout.run)
     if len(table.generations) == 1 or table.copied.sum() == 0:
-        return Markup()
+        return []
     colour = np.where(table.founders < 0, -1, rank[table.founders])
     counts = np.array([(colour == kind).sum(axis=1) for kind in range(COLOURS + 1)]) / table.present.sum(axis=1)
     stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
@@ -81,20 +69,19 @@ def _shares(layout: Layout) -> Markup:
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
-    reading = "The height of a colour is the share of the population that carries weights descending from that founder."
     names = {f"founder {table.uids[c]}": rank[c] for c in families if rank[c] < COLOURS}
     names |= {"others": COLOURS} if len(families) > COLOURS else {}
     lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
-    view = Axis(0, 1, named=PERCENT), layers
-    return figure(layout, "Whose family grew", finding, reading, lines, view, keys=keys, height=220, by_generation=True)
+    view, more = (Axis(0, 1, named=PERCENT), layers), dict[str, Any](height=220, by_generation=True)
+    return [figure(layout, "Whose family grew", finding, prose("families"), lines, view, keys=keys, **more)]
 
 
-def diversity(layout: Layout) -> Markup:
+def diversity(layout: Layout) -> list[Block]:
     """Families over time, founders that live on, and standard deviations of the members' hyperparameters."""
-    return parts.pair(_shares(layout), _founders(layout), _deviations(layout))
+    return [_shares(layout) + _founders(layout) + _deviations(layout)]
 
 
-def _founders(layout: Layout) -> Markup:
+def _founders(layout: Layout) -> list[Figure]:
     table = layout.table
     living = np.array([len(set(row[row >= 0].tolist())) for row in table.founders], float)
     axis = Axis.over(np.r_[0, living], "founders", 0.04, whole=True)
@@ -102,20 +89,16 @@ def _founders(layout: Layout) -> Markup:
     finding = f"{living[0]:.0f} founders began; at the end the population descends from {living[-1]:.0f} of them."
     if len(alone) and living[0] > 1:
         finding += f" Since generation {table.counted[alone[0]]} all share one ancestor."
-    reading = (
-        "Copying lets some families grow and others die out. A steep fall means that few starting points were given "
-        "time; a level line means that the members hardly copied one another."
-    )
     lines = {"founders": ("median", living)}
-    return lines_figure(layout, "Founders that live on", finding, reading, lines, axis, stairs=True)
+    return lines_figure(layout, "Founders that live on", finding, prose("founders"), lines, axis, stairs=True)
 
 
-def _deviations(layout: Layout) -> Markup:
+def _deviations(layout: Layout) -> list[Figure]:
     ranges = {name: r for name, r in layout.run.space.items() if not r.choices or r.ordered}
     lines = {name: _std(layout.table.hyper[name], r) for name, r in ranges.items()}
     lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
     if not lines:
-        return Markup()
+        return []
     axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "standard deviation", 0.04)
     keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
     layers = [Stroke(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
@@ -126,11 +109,8 @@ def _deviations(layout: Layout) -> Markup:
         low, high = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
         finding = f"At the end the members agree most on {low}, with a std of {100 * last[low]:.0f}% of its range"
         finding += f", and least on {high}, {100 * last[high]:.0f}%." if high != low else "."
-    reading = (
-        "Each line is the standard deviation of one hyperparameter over the members, counted in its own scale as a "
-        "share of its range. Values spread evenly over the range give 0.29, the dotted line; 0: all are equal."
-    )
-    return figure(layout, "Standard deviation of hyperparameters", finding, reading, lines, (axis, layers), keys=keys)
+    title, view = "Standard deviation of hyperparameters", (axis, layers)
+    return [figure(layout, title, finding, prose("deviations"), lines, view, keys=keys)]
 
 
 def _std(values: np.ndarray, bounds: Range) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,17 +11,17 @@ from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
 from shoal.report.layout import PHASES, Layout, quantile
 from shoal.report.over_time import curve, figure, handovers, lines_figure, member_lines, nothing, numbers, staircase
-from shoal.report.rendering import Markup, joined, parts
+from shoal.report.rendering import Block, Figure, Markup, joined, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
 LISTED = 6  # changes that a sentence lists one by one
 
 
-def fitness(layout: Layout) -> Markup:
+def fitness(layout: Layout) -> list[Block]:
     """The whole population over time."""
     if layout.run.champion is None:
-        return nothing("No fitness yet", "No member has a fitness that is a number.")
+        return [nothing("No fitness yet", "No member has a fitness that is a number.")]
     values, uid = layout.table.fitness, layout.run.champion[0]
     best, median, worst = (quantile(values, q) for q in (1, 0.5, 0))
     slot = values[:, np.flatnonzero(layout.table.uids == uid)[0]]
@@ -39,27 +40,18 @@ def fitness(layout: Layout) -> Markup:
         finding = (
             f"Evaluated once: the best member has {text(np.nanmax(best))}, the middle one {text(np.nanmax(median))}."
         )
-    reading = (
-        "Each thin line is one member, evaluated after every generation; higher is better. The shaded band reaches from "
-        "the worst member to the best."
-    )
-    if marks:
-        reading += " A ring marks where a member gave up its own weights and copied those of a better one."
-    elif len(rows):
-        reading += f" Members copied one another {len(rows):,} times: too often to mark each here."
+    reading = prose("fitness", marked=bool(marks), copies=len(rows)) + outside
     lines = {"best": best, "middle": median, "worst": worst, f"member {uid}, the champion": slot}
     keys = [("champion", f"member {uid}, the champion"), ("median", "middle of the population")]
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
-    return figure(
-        layout, "Fitness of every member", finding, reading + outside, lines, (axis, layers), keys=keys, height=300,
-        members="fitness",
-    )  # fmt: skip
+    title, view = "Fitness of every member", (axis, layers)
+    return [figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")]
 
 
-def lineage(layout: Layout) -> Markup:
+def lineage(layout: Layout) -> list[Block]:
     """The learning curve of the champion’s weights, through all members that had them."""
     if layout.run.champion is None:
-        return parts.figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")
+        return [Figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")]
     values, moves = layout.table.fitness, layout.run.moves
     uid, (rows, columns) = layout.run.champion[0], layout.run.trace
     along, slot = layout.run.along(values), values[:, columns[-1]]
@@ -77,23 +69,55 @@ def lineage(layout: Layout) -> Markup:
             f"The champion’s weights passed through the hands of {many(len(set(columns.tolist())), 'member')}: "
             f"they were copied {times} before they ended in member {uid}."
         )
-    reading = (
-        "The bold line follows the weights that became the champion back to where they started: from the final member "
-        "to the one it had copied, and so on. Each ring is such a handover; the strip below names the member that was "
-        "training the weights. The dashed line is the champion’s own place, before and after it copied."
-    )
     lines, title = {"lineage": along, f"member {uid} itself": slot}, "How the champion learned"
     keys = [("champion", "the champion’s lineage"), ("slot", f"member {uid} itself"), ("m", "each member")]
     keys += [("ring lead", "handover")] if len(moves) else []
     carried = np.full(len(values), np.nan)
     carried[rows] = layout.table.uids[columns]
     below = joined(_ribbon(layout), numbers(layout, lines | {"carried by member": carried}, title))
-    return figure(
-        layout, title, finding, reading, lines, (axis, layers), keys=keys, height=300, below=below, members="fitness"
-    )
+    more: dict[str, Any] = {"keys": keys, "height": 300, "below": below, "members": "fitness"}
+    return [figure(layout, title, finding, prose("lineage"), lines, (axis, layers), **more)]
 
 
-def hyperparameter(layout: Layout, name: str) -> Markup:
+def hyperparameters(layout: Layout) -> list[Block]:
+    """Figures of hyperparameters that were tuned or changed; the others in a sentence."""
+    run, copies, crowded = layout.run, layout.run.method.copies, layout.crowded
+    known = {name: values[np.isfinite(values)] for name, values in run.lineage.hyper.items() if name not in run.space}
+    known = {name: values for name, values in known.items() if len(values)}
+    fixed = "; ".join(f"{n} {text(float(values[-1]))}" for n, values in known.items() if copies or np.ptp(values) == 0)
+    note = [parts.reading(f"Not tuned: {fixed}.")] if fixed else []
+    if run.method.sampled and (moved := _of_mean(layout)):
+        return [moved, *note]
+    if not run.space:
+        chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)
+        finding = f"All hyperparameters were fixed{f', but for {chosen}' if chosen else ' in this run'}."
+        return [nothing("Nothing was tuned", finding), *note]
+    kinds = {
+        "champion": "the champion’s lineage" if copies else "the champion",
+        "ring lead": "its weights went over to another member" * copies,
+        "m": "each member",
+        "bound": "end of the range",
+        "ring": "copied from another member" * (copies and not crowded),
+        "dot lead" if crowded else "dot": "perturbed: changed a little" * copies,
+    }
+    drawn = [_hyperparameter(layout, name) for name in run.space]
+    return [parts.legend([key for key in kinds.items() if key[1]]), drawn, *note]
+
+
+def _of_mean(layout: Layout) -> list[Figure]:
+    """Figures of the hyperparameters that changed during the run, equal for all members."""
+    drawn = []
+    for name, values in layout.table.hyper.items():
+        value = values[:, 0]
+        known = value[np.isfinite(value)]
+        if len(known) and np.ptp(known) > 0:
+            axis, reading = Axis.over(value, pad=0.06), "The same for all members of a generation."
+            lines = {name: ("champion", value)}
+            drawn += lines_figure(layout, name, f"It {went(value)}.", reading, lines, axis, stairs=True, height=220)
+    return drawn
+
+
+def _hyperparameter(layout: Layout, name: str) -> Figure:
     """One tuned hyperparameter over time, in its own scale and, where that is curved, in plain numbers too."""
     bounds, values = layout.run.space[name], layout.table.hyper[name]
     along = layout.run.along(values)
@@ -107,11 +131,7 @@ def hyperparameter(layout: Layout, name: str) -> Markup:
     if np.isfinite(lowest[-1]):
         finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
-    reading = "Allowed: whatever the experiment says." if not ends else f"Allowed: {', '.join(map(text, ends))}."
-    if ends and not bounds.choices:
-        reading = f"Allowed: {text(ends[0])} to {text(ends[1])}, the dotted lines."
-    reading += " Logarithmic axis." if bounds.scale == "log" else ""
-    reading += " The axis spreads values close to 1." if bounds.scale == "one_minus_log" else ""
+    reading = prose("hyperparameter", ends=[*map(text, ends)], choices=bounds.choices, scale=bounds.scale)
     views = []
     for scale in dict.fromkeys(("linear",) if bounds.choices else (bounds.scale, "linear")):
         whole = bounds.integer and scale == "linear"
@@ -139,17 +159,17 @@ def described(run: Run) -> dict[str, str]:
     return {name: text for name, text in run.method.metric_descriptions.items() if name in run.metric_names}
 
 
-def decisions(layout: Layout) -> Markup:
+def decisions(layout: Layout) -> list[Block]:
     """Each decision that a method recorded, over the generations."""
-    drawn = []
+    drawn: list[Figure] = []
     for name, description in described(layout.run).items():
         heading, values = description[0].upper() + description[1:], layout.run.common(name)
         finding = _each_change(values, layout.table.counted)
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
         lines = {description: ("champion", values)}
         course = lines_figure(layout, heading, finding, reading, lines, axis, stairs=True, height=220)
-        drawn.append(course or parts.figure(heading, finding, reading))
-    return parts.pair(*drawn)
+        drawn += course or [Figure(heading, finding, reading)]
+    return [drawn]
 
 
 def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
@@ -168,47 +188,36 @@ def _each_change(values: np.ndarray, generations: np.ndarray) -> str:
     return f"It changed {many(len(changed), 'time')}, between {low} and {high}; the median is {middle}."
 
 
-def throughput(layout: Layout) -> Markup:
+def throughput(layout: Layout) -> list[Block]:
     """Speed over time, and the phases in which the time went."""
-    return parts.pair(_speed(layout) + _phases(layout) or nothing("No timing", "This run recorded no times."))
+    return [_speed(layout) + _phases(layout) or [nothing("No timing", "This run recorded no times.")]]
 
 
-def _speed(layout: Layout) -> Markup:
+def _speed(layout: Layout) -> list[Figure]:
     speed = layout.run.timing("steps_per_second")
     if not np.isfinite(speed).any():
-        return Markup()
+        return []
     axis = Axis.over(np.r_[0, speed], "steps per second", 0.04, short=True)
     finding = f"The median is {short(float(np.nanmedian(speed)))} environment steps per second, all members together."
-    reading = "One value per generation. The first may be lower: programs are compiled when they are first used."
-    return lines_figure(layout, "Speed", finding, reading, {"steps per second": ("median", speed)}, axis, height=220)
+    lines = {"steps per second": ("median", speed)}
+    return lines_figure(layout, "Speed", finding, prose("speed"), lines, axis, height=220)
 
 
-def _phases(layout: Layout) -> Markup:
+def _phases(layout: Layout) -> list[Figure]:
     seconds = {name: layout.run.timing(name) for name in PHASES}
     filled = np.nan_to_num(list(seconds.values()))
     if filled.sum() <= 0:
-        return Markup()
+        return []
     shares = 100 * filled.sum(axis=1) / filled.sum()
     finding = f"{shares.max():.0f}% of the time went into “{PHASES[shares.argmax()]}”."
-    phases = "training, evaluating every member, what happens between generations"
-    if layout.run.method.sampled:
-        phases = "what members learn before they are evaluated, episodes of members and mean, the step of the mean"
-    elif layout.run.method.copies:
-        phases = "training, evaluating every member, deciding who copies whom and moving the weights"
-    reading = f"Layers on top of one another give the seconds of each generation: compiling, {phases}, writing files."
+    reading = prose("phases", sampled=layout.run.method.sampled, copies=layout.run.method.copies)
     stack = np.cumsum([np.zeros(filled.shape[1]), *filled], axis=0)
     axis = Axis.over(np.r_[0, stack[-1]], "seconds", 0.04)
     kinds = [f"area c{at}" for at in (5, 1, 4, 0, 3)]
-    layers = bars(layout.borders, axis.place(stack), kinds)
+    bars = charts.areas(np.repeat(layout.borders, 2)[1:-1], np.repeat(axis.place(stack), 2, axis=1), kinds)
     keys = [(kind, f"{name} {share:.0f}%") for kind, name, share in zip(kinds, PHASES, shares, strict=True)]
-    return figure(
-        layout, "Where the time went", finding, reading, seconds, (axis, layers), keys=keys, height=220, stairs=True
-    )
-
-
-def bars(edges: np.ndarray, stack: np.ndarray, kinds: list[str]) -> list[Stroke]:
-    """Stacked bars without gaps, with the ends of their parts [K + 1, G]."""
-    return charts.areas(np.repeat(edges, 2)[1:-1], np.repeat(stack, 2, axis=1), kinds)
+    title, view = "Where the time went", (axis, bars)
+    return [figure(layout, title, finding, reading, seconds, view, keys=keys, height=220, stairs=True)]
 
 
 def fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, str]:

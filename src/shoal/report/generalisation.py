@@ -8,30 +8,28 @@ from shoal.report.charts import Axis
 from shoal.report.layout import Layout, quantile
 from shoal.report.lineage import inner, number
 from shoal.report.over_time import Line, lines_figure, nothing
-from shoal.report.rendering import Markup
+from shoal.report.rendering import Block, prose
 from shoal.report.run import Run
 from shoal.report.words import text, went
 
 PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
 
 
-def generalisation(layout: Layout) -> Markup:
+def generalisation(layout: Layout) -> list[Block]:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
     lines = _lines(layout, "train", "c0", ": train") | _lines(layout, "validation", "c1", ": validation")
     on = on_levels(layout.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
-    reading = (
-        "Both are evaluated after each generation, in as many episodes. Nobody trains on validation levels, and new "
-        "ones are drawn each time; so what is learned by heart shows in the upper lines alone."
+    axis, title = (
+        Axis.over([values for _, values in lines.values()], "return", 0.04),
+        "Returns on known and on new levels",
     )
-    axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
-    drawn = lines_figure(layout, "Returns on known and on new levels", finding, reading, lines, axis, height=320)
+    drawn = lines_figure(layout, title, finding, prose("levels"), lines, axis, height=320)
     lines = _lines(layout, "gap", "c4")
     who, (_, values) = next(iter(lines.items()))
-    reading = "What members return on the levels that they train on, less what they return on others: 0 is no gap."
     axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
-    gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", reading, lines, axis, height=220)
-    return (drawn or nothing("No levels yet", "Nothing was evaluated on levels.")) + gap
+    gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", prose("gap"), lines, axis, height=220)
+    return [*(drawn or [nothing("No levels yet", "Nothing was evaluated on levels.")]), *gap]
 
 
 def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:

@@ -22,6 +22,7 @@ MEMBERS = 200  # members that are drawn one by one
 FEW = 30  # members whose staircases can be distinguished
 PHASES = ("compile", "train", "evaluate", "evolve", "record")  # where the time of a generation goes
 MARKS = 300  # more rings than that hide what they mark
+SMOOTH = 200  # generations, beyond which lines around a mean go through the means of neighbours
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,12 @@ class Layout:
     def crowded(self) -> bool:
         """True where there are too many copies to mark each."""
         return bool(self.table.copied.sum() > MARKS)
+
+    @property
+    def window(self) -> int:
+        """The number of generations over which lines are smoothed; 1: they are not."""
+        count = len(self.table.generations)
+        return 2 * (count // 100) + 1 if self.run.method.sampled and count > SMOOTH else 1
 
     @property
     def whose(self) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
 from shoal.report.layout import FEW, Layout, spaced
-from shoal.report.rendering import Markup, parts
+from shoal.report.rendering import Figure, Markup, parts, prose
 
 Line = tuple[str, np.ndarray]  # its looks, and its values [G]
 
@@ -35,6 +35,20 @@ def curve(layout: Layout, values: np.ndarray, axis: Axis, kind: str) -> Stroke:
     return Stroke(charts.line(layout.ends, axis.place(values)), kind)
 
 
+def trend(layout: Layout, values: np.ndarray, axis: Axis, kind: str, thin: str = "") -> list[Stroke]:
+    """A line; in a long run one of running means, over a thin one of the values themselves if need be."""
+    single = [curve(layout, values, axis, thin)] if thin and layout.window > 1 else []
+    return [*single, curve(layout, smoothed(values, layout.window), axis, kind)]
+
+
+def smoothed(values: np.ndarray, window: int) -> np.ndarray:
+    """Means of the finite ones among `window` neighbours, an odd number of them; NaN where `values` is."""
+    some = np.isfinite(values)
+    around = np.ones(window)
+    sums, counts = (np.convolve(v, around, "same") for v in (np.where(some, values, 0.0), some.astype(float)))
+    return np.where(some, sums / np.maximum(counts, 1), np.nan)
+
+
 def staircase(layout: Layout, values: np.ndarray, axis: Axis, kind: str) -> Stroke:
     """Values [G] that hold for a generation each."""
     return Stroke(charts.stairs(layout.borders, axis.place(values)), kind)
@@ -46,17 +60,26 @@ def lines_figure(
     finding: str,
     reading: str,
     lines: dict[str, Line],
-    axis: Axis,
+    axis: Axis | None = None,
     stairs: bool = False,
     **more: Any,
-) -> Markup:
-    """A figure of nothing but lines, by their names; nothing where none has a value."""
-    values, draw = {name: of for name, (_, of) in lines.items()}, staircase if stairs else curve
+) -> list[Figure]:
+    """A figure of nothing but lines, by their names; none where no line has a value. axis: by default from 0."""
+    values = {name: of for name, (_, of) in lines.items()}
     if not np.isfinite([*values.values()]).any():
-        return Markup()
-    layers = [draw(layout, of, axis, looks) for looks, of in lines.values()]
+        return []
+    axis = axis or Axis.over(np.r_[0, *values.values()], pad=0.04)
+    layers: list[Stroke] = []
+    for looks, of in lines.values():
+        layers += [staircase(layout, of, axis, looks)] if stairs else trend(layout, of, axis, looks, "m")
     keys = [(looks, name) for name, (looks, _) in lines.items()] if len(lines) > 1 else []
-    return figure(layout, heading, finding, reading, values, (axis, layers), keys=keys, stairs=stairs, **more)
+    reading += "" if stairs else smoothing(layout)
+    return [figure(layout, heading, finding, reading, values, (axis, layers), keys=keys, stairs=stairs, **more)]
+
+
+def smoothing(layout: Layout) -> str:
+    """A sentence on running means, where lines are."""
+    return f" {prose('smoothed', window=layout.window)}" if layout.window > 1 else ""
 
 
 def figure(
@@ -71,7 +94,7 @@ def figure(
     by_generation: bool = False,
     below: Markup | None = None,
     **live: Any,
-) -> Markup:
+) -> Figure:
     """A drawing over time with its sentences and its legend, and what lies `below`: as a rule the numbers of its lines.
 
     lines: whose values are under the cursor; None: no values are
@@ -88,12 +111,12 @@ def figure(
         for at, (axis, layers) in enumerate(views)
     ]
     above = parts.legend(keys) if keys else parts.toggle() if len(views) > 1 else ""
-    return parts.figure(heading, finding, reading, above, *plots, below or numbers(layout, lines or {}, heading))
+    return Figure(heading, finding, reading, above, *plots, below or numbers(layout, lines or {}, heading))
 
 
-def nothing(heading: str, finding: str) -> Markup:
+def nothing(heading: str, finding: str) -> Figure:
     """A heading and a sentence in the place of a figure."""
-    return parts.figure(heading, finding, "So there is nothing to draw.")
+    return Figure(heading, finding, "So there is nothing to draw.")
 
 
 def numbers(layout: Layout, columns: dict[str, np.ndarray], caption: str) -> Markup:

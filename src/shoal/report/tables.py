@@ -9,7 +9,7 @@ from shoal.core.space import Range
 from shoal.report.charts import scaled
 from shoal.report.layout import Layout, ends
 from shoal.report.lineage import count, inner, number
-from shoal.report.rendering import Markup, joined, parts
+from shoal.report.rendering import Block, Figure, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import duration, short, text
 
@@ -19,7 +19,7 @@ LISTED = 200  # members in the last table
 COLUMNS = 10  # processes that made a run, of which there is a column
 
 
-def bounds(run: Run) -> Markup:
+def bounds(run: Run) -> Block:
     """Hyperparameters whose values press against the ends of their ranges, with advice."""
     rows, wanted = [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
@@ -40,17 +40,14 @@ def bounds(run: Run) -> Markup:
         return parts.empty("No tuned hyperparameter has bounds.")
     finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."
     heads = ["hyperparameter", "range", "lower – upper", "at the lower end", "at the upper end", "advice"]
-    reading = (
-        f"The bars give the share of members within {100 * NEAR:.0f}% of an end of the range, counted in its own "
-        f"scale. From {100 * OFTEN:.0f}% on, a wider range is advised."
-    )
+    reading = prose("bounds", near=f"{100 * NEAR:.0f}%", often=f"{100 * OFTEN:.0f}%")
     listed = parts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
-    return parts.figure("Where values press against their range", finding, reading, listed)
+    return Figure("Where values press against their range", finding, reading, listed)
 
 
-def workers(run: Run) -> Markup:
+def workers(layout: Layout) -> list[Block]:
     """A row for each worker of a workspace, with its champion."""
-    rows = []
+    rows, run = [], layout.run
     for worker in run.workers:
         table, result = worker.lineage, worker.result
         last = table.fitness[-1:][np.isfinite(table.fitness[-1:])]
@@ -70,19 +67,14 @@ def workers(run: Run) -> Markup:
     heads += [*(["copies", "foreign"] if run.method.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
-    reading = (
-        "First the return of each worker’s champion on held-out episodes and when it was selected, then the best fitness "
-        f"of the last generation.{' Foreign copies are those of members of other workers.' * run.method.copies} The time "
-        "that the page begins with is that of the worker that took longest; the seconds of a generation are those of the "
-        "worker that took longest for it."
-    )
     finding = found if run.champion else "No worker has a champion yet."
-    return parts.figure("What each worker did", finding, reading, parts.table(heads, rows, "Workers"))
+    listed = parts.table(heads, rows, "Workers")
+    return [Figure("What each worker did", finding, prose("workers", copies=run.method.copies), listed)]
 
 
-def provenance(run: Run) -> Markup:
+def provenance(layout: Layout) -> list[Block]:
     """Provenance: a column for each process that has trained the run, one after another."""
-    heads, columns = [""], []
+    heads, columns, run = [""], [], layout.run
     for worker in run.workers or (run,):
         for line in worker.provenance[-COLUMNS:]:
             of, first = f"{worker.name}, " * bool(run.workers), text(number(line.get("generation")) + 1)
@@ -92,7 +84,7 @@ def provenance(run: Run) -> Markup:
             columns.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
     names = dict.fromkeys(name for line in columns for name in line if name not in ("generation", "clean"))
     rows = [[name, *(shortened(str(line.get(name, "–"))) for line in columns)] for name in names]
-    return parts.table(heads, rows, "By what the run was made")
+    return [parts.table(heads, rows, "By what the run was made")]
 
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
@@ -104,7 +96,7 @@ def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
     return float((counted <= low + near).mean()), float((counted >= high - near).mean())
 
 
-def members(layout: Layout) -> Markup:
+def members(layout: Layout) -> list[Block]:
     """The last generation as a table that sorts."""
     table, tuned, champion = layout.table, list(layout.run.space), layout.run.champion
     columns = np.flatnonzero(table.present[-1])
@@ -125,11 +117,6 @@ def members(layout: Layout) -> Markup:
         first = champion is not None and champion[0] == uid
         marks[len(rows) - 1] = {"data-m": place.get(column), "class": "first" if first else None}
     heads = ["member", "fitness", "± over episodes", *descent, *tuned]
-    rest = parts.reading(f"And {len(columns) - LISTED:,} more.") if len(columns) > LISTED else Markup()
-    counts = "; “took over” counts how often the member copied another, “was copied” how often others copied it"
-    reading = (
-        f"“± over episodes” is the standard deviation of the returns in its evaluation{counts if descent else ''}. Choose a "
-        "heading to sort; point at a row to find the member in every figure."
-    )
-    table = parts.table(heads, rows, "Members of the last generation", "sortable", marks)
-    return joined(parts.reading(reading), table, rest)
+    rest = [parts.reading(f"And {len(columns) - LISTED:,} more.")] if len(columns) > LISTED else []
+    listed = parts.table(heads, rows, "Members of the last generation", "sortable", marks)
+    return [parts.reading(prose("members", copies=bool(descent))), listed, *rest]

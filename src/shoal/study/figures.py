@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,7 +11,7 @@ from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
 from shoal.report.generalisation import PURPOSES
 from shoal.report.palette import series
-from shoal.report.rendering import Markup, joined, parts
+from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.words import text
 from shoal.study import statistics
 from shoal.study.results import KNOWN, NEW, Results, held
@@ -55,20 +55,6 @@ def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> Markup:
     )  # fmt: skip
 
 
-def _lines_drawn(
-    x: Axis, y: Axis, at: np.ndarray, lines: Iterable[tuple[str, str, np.ndarray]], title: str, summary: str
-) -> Markup:
-    """A legend, and a line for each (label, looks, values). Values [3, X] are a line and the ends of the band around it."""
-    bands, layers, keys, places = [], [], [], x.place(at)
-    for label, looks, values in lines:
-        line, *ends = y.place(np.atleast_2d(values))
-        if ends:
-            bands.append(Stroke(charts.band(places, *ends), f"area faint {looks}"))
-        layers.append(Stroke(charts.line(places, line), f"curve {looks}"))
-        keys.append((f"curve {looks}", label))
-    return parts.legend(keys) + charts.plot([*bands, *layers], x, y, title, summary)
-
-
 def _band(curves: np.ndarray) -> np.ndarray:
     """[3, X] The interquartile mean of curves [S, X] at each point, and the ends of its interval; NaN where a seed has
     nothing yet. Seeds that never have anything, as all members diverged, are left out."""
@@ -79,7 +65,7 @@ def _band(curves: np.ndarray) -> np.ndarray:
     return found
 
 
-def curves(results: Results, task: str) -> Markup:
+def curves(results: Results, task: str) -> Block:
     """Learning curves of each arm on a task."""
     outcomes = [o.curve for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
@@ -90,40 +76,37 @@ def curves(results: Results, task: str) -> Markup:
     if not bands:
         return parts.empty(f"{task} In no run did a member have a finite fitness.")
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*bands.values()], "best fitness so far", 0.04)
-    lines = [(arm, looks_of(results, arm), found) for arm, found in bands.items()]
-    drawn = _lines_drawn(x, y, steps, lines, f"Learning curves {task}", "A line for each arm, with its interval.")
+    lines = [(arm, looks_of(results, arm), steps, found) for arm, found in bands.items()]
+    drawn = charts.lines_plot(x, y, lines, f"Learning curves {task}", "A line for each arm, with its interval.")
     finals = {arm: found[0][np.isfinite(found[0])][-1] for arm, found in bands.items()}
     most = text(max(finals.values()))
     best = [arm for arm, final in finals.items() if text(final) == most]
     ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are on par"
-    reading = (
-        "The interquartile mean over seeds of the best fitness so far, and its 95 % interval. The best of many noisy "
-        "scores is partly luck: the scores above are the honest numbers. Runs in which no member ever had a finite fitness "
-        "have no curve."
-    )
-    return parts.figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
+    return Figure(task or "Learning curves", f"At the end {ahead}: {most}.", prose("study_curves"), drawn)
 
 
-def profile(results: Results, scores: dict[str, np.ndarray]) -> Markup:
+def profile(results: Results, scores: dict[str, np.ndarray]) -> Block:
     """Performance profiles: the share of runs of each arm that score above each value."""
     every = np.concatenate([np.empty(0), *(x.ravel() for x in scores.values())])
     if not np.isfinite(every).any():
         return parts.empty("No two runs of an arm have a champion.")
     x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
     thresholds, title = np.linspace(x.low, x.high, POINTS), "Performance profiles"
-    lines = [(arm, looks_of(results, arm), statistics.profile(found, thresholds)) for arm, found in scores.items()]
-    summary = "For each arm, the share of runs above each score."
-    drawn = _lines_drawn(x, y, thresholds, lines, title, summary)
-    reading = "A line above another one everywhere is that of the better arm; where they cross, it depends on the goal."
-    return parts.figure(title, "The share of runs that score above each value.", reading, drawn)
+    lines = [
+        (arm, looks_of(results, arm), thresholds, statistics.profile(found, thresholds))
+        for arm, found in scores.items()
+    ]
+    drawn = charts.lines_plot(x, y, lines, title, "For each arm, the share of runs above each score.")
+    return Figure(title, "The share of runs that score above each value.", prose("study_profile"), drawn)
 
 
-def levels(results: Results) -> Markup:
+def levels(results: Results) -> list[Block]:
     """Champions on levels of every purpose, and the population on known and new ones; of each task that has levels."""
-    return joined(*(_champions(results, task) + _populations(results, task) for task in results.study.all_tasks))
+    tasks = results.study.all_tasks
+    return [figure for task in tasks for figure in (*_champions(results, task), *_populations(results, task))]
 
 
-def _champions(results: Results, task: str) -> Markup:
+def _champions(results: Results, task: str) -> list[Figure]:
     rows: dict[str, list[IntervalRow]] = {}
     listed = []
     for arm in results.study.arms:
@@ -138,26 +121,21 @@ def _champions(results: Results, task: str) -> Markup:
         rows[arm] = [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in PURPOSES]
         listed.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
     if not rows:
-        return Markup()
+        return []
     tested = {arm: mine[-1].middle for arm, mine in rows.items()}
     best = max(tested, key=lambda arm: tested[arm])
-    reading = (
-        "Each champion plays held-out episodes on levels of every purpose. Nobody has trained on those of validation and "
-        "test, and those of test have chosen nothing. A ring is the interquartile mean over seeds, the line its 95 % "
-        "interval."
-    )
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
     finding = f"{best} has the highest middle on levels of the test: {text(tested[best])}."
     drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
-    return parts.figure(title, finding, reading, drawn, parts.table(heads, listed, title))
+    return [Figure(title, finding, prose("study_champions"), drawn, parts.table(heads, listed, title))]
 
 
-def _populations(results: Results, task: str) -> Markup:
+def _populations(results: Results, task: str) -> list[Figure]:
     arms = results.study.arms
     curves = {arm: done for arm in arms if (done := [o.population for o in results.of(task, arm) if len(o.population)])}
     if not curves:
-        return Markup()
+        return []
     steps = np.linspace(0, max(curve[-1, 0] for found in curves.values() for curve in found), POINTS)
     lines = {
         (arm, name): _band(np.array([held(curve[:, [0, 1 + k]], steps) for curve in found]))[0]
@@ -168,11 +146,9 @@ def _populations(results: Results, task: str) -> Markup:
     widest = max(gaps, key=lambda arm: gaps[arm])
     title = f"Populations on known and new levels{f', {task}' if task else ''}"
     finding = f"At the end the gap is widest for {widest}: {text(gaps[widest])}."
-    reading = (
-        "The middle of the population after each generation, and of that the interquartile mean over seeds. The gap between "
-        "the two lines of an arm is what its members have learned by heart."
-    )
     dashed = {KNOWN: "", NEW: " d1"}
-    named = [(f"{arm}: {name}", f"{looks_of(results, arm)}{dashed[name]}", x) for (arm, name), x in lines.items()]
+    named = [
+        (f"{arm}: {name}", f"{looks_of(results, arm)}{dashed[name]}", steps, y) for (arm, name), y in lines.items()
+    ]
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
-    return parts.figure(title, finding, reading, _lines_drawn(x, y, steps, named, title, finding))
+    return [Figure(title, finding, prose("study_populations"), charts.lines_plot(x, y, named, title, finding))]

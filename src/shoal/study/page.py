@@ -13,7 +13,7 @@ from shoal.core.atomic import write_file
 from shoal.core.escape import escape
 from shoal.records.jsonl import read_text
 from shoal.report.page import Section, document
-from shoal.report.rendering import Markup, joined, parts, rendered
+from shoal.report.rendering import Block, Figure, Markup, parts, prose, rendered
 from shoal.report.words import many, text
 from shoal.study.compare import LEVEL, Comparison, seeds_summary, stopped
 from shoal.study.cost import costs, unlike
@@ -74,36 +74,30 @@ def _missing(c: Comparison) -> str:
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
-    of_scores = (
-        "A score is the mean return of a run’s champion on held-out episodes, on which nothing was selected. The "
-        "interquartile mean is that of the middle half of all runs, its 95 % interval a bootstrap over seeds."
-    )
-    if c.scores and min(map(len, c.scores.values())) < FEW:
-        of_scores += f" With fewer than {FEW} seeds it is too narrow."
-    yield Section("scores", "Scores", of_scores, _scores(c))
-    yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", _pairs(c))
-    yield Section(
-        "cost", "Cost", "Environment steps of a run, without its champion’s final evaluation.", _cost(c.results)
-    )
-    drawn = joined(*(curves(c.results, task) for task in c.results.study.all_tasks))
+    few = FEW if c.scores and min(map(len, c.scores.values())) < FEW else 0
+    yield Section("scores", "Scores", prose("study_scores_intro", few=few), _scores(c))
+    yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", [_pairs(c)])
+    intro = "Environment steps of a run, without its champion’s final evaluation."
+    yield Section("cost", "Cost", intro, [_cost(c.results)])
+    drawn = [curves(c.results, task) for task in c.results.study.all_tasks]
     yield Section("curves", "Curves", "Learning curves of all arms.", drawn)
     if any(o.on_levels for o in c.results.outcomes.values()):
         intro = "Was it the task that was learned, or the levels to train on?"
         yield Section("levels", "Levels", intro, levels(c.results))
     intro = "Not only the middle: how many runs reach how much."
-    yield Section("profile", "Profile", intro, profile(c.results, c.reached))
+    yield Section("profile", "Profile", intro, [profile(c.results, c.reached)])
     intro = "Every single run; study.csv beside this page has those that are done."
     yield Section("runs", "Runs", intro, _runs(c.results))
     intro = "All settings: shoal study with this file makes the same runs."
-    yield Section("study", "Study", intro, parts.pre(read_text(c.results.path / FILE), FILE))
+    yield Section("study", "Study", intro, [parts.pre(read_text(c.results.path / FILE), FILE)])
 
 
-def _scores(c: Comparison) -> Markup:
+def _scores(c: Comparison) -> list[Block]:
     seeds = {arm: f"{len(c.results.seeds(arm))} of {c.results.study.seeds}" for arm in c.results.study.arms}
     left_out = ", ".join(f"{arm} ({seeds[arm]})" for arm in seeds if arm not in c.scores)
     left_out = f"Not compared, with fewer than two seeds done on every task: {left_out}." if left_out else ""
     if not c.scores:
-        return parts.empty(f"No arm has two runs. {left_out}")
+        return [parts.empty(f"No arm has two runs. {left_out}")]
     rows = []
     for arm in c.ranked:
         cells = ["–", "–", "–"]
@@ -114,23 +108,17 @@ def _scores(c: Comparison) -> Markup:
     placed = [IntervalRow(arm, looks_of(c.results, arm), c.reached[arm].ravel(), *x) for arm, x in c.middles.items()]
     drawn = rows_drawn(placed, "score", "Scores of the arms") if placed else ""
     heads = ["arm", "interquartile mean", "95 % interval", "mean", "seeds done", "runs without a champion"]
-    reading = f"A ring is the interquartile mean, the line its interval, and each dot a run. {left_out}"
-    if any(c.without.values()):
-        reading += (
-            " A run without a champion, as every member of it diverged, counts as the worst run of its task; an arm that "
-            "has none on some task has no score of its own, and is only compared."
-        )
+    reading = prose("study_scores", left_out=left_out, missing=any(c.without.values()))
     finding = "No arm has champions."
     if c.middles:
         best, (middle, *_) = next(iter(c.middles.items()))
         finding = f"{best} has the highest middle: {text(middle)}."
-    whole = parts.figure(
-        "What each arm reached", finding, reading, drawn, parts.table(heads, rows, "Scores of the arms")
-    )
-    return joined(whole, _by_task(c) if len(c.results.study.all_tasks) > 1 else "")
+    listed = parts.table(heads, rows, "Scores of the arms")
+    whole = Figure("What each arm reached", finding, reading, drawn, listed)
+    return [whole, *([_by_task(c)] if len(c.results.study.all_tasks) > 1 else [])]
 
 
-def _by_task(c: Comparison) -> Markup:
+def _by_task(c: Comparison) -> Figure:
     """A map of the mean returns of the arms on each task."""
     tasks = c.results.study.all_tasks
     runs = [[np.array([o.score for o in c.results.of(task, arm)]) for arm in c.ranked] for task in tasks]
@@ -145,18 +133,13 @@ def _by_task(c: Comparison) -> Markup:
         for task, row in zip(tasks, runs, strict=True)
     ]
     finding = f"Ahead: {ahead} of {many(len(tasks), 'task')}."
-    reading = (
-        "Mean returns of champions on held-out episodes, as the task counts them: the darker, the nearer to the best arm of "
-        "that task. Differences may be luck; the significant ones are below. Point at a cell for the runs behind it."
-    )
     drawn = parts.heat(shades, tasks, c.ranked, titles, "Mean returns of the arms on each task.", words)
-    listed = parts.table(
-        ["task", *c.ranked], [[task, *row] for task, row in zip(tasks, words, strict=True)], "Task by task"
-    )
-    return parts.figure("Task by task", finding, reading, drawn, parts.folded(listed))
+    cells = [[task, *row] for task, row in zip(tasks, words, strict=True)]
+    listed = parts.folded(parts.table(["task", *c.ranked], cells, "Task by task"))
+    return Figure("Task by task", finding, prose("study_tasks"), drawn, listed)
 
 
-def _pairs(c: Comparison) -> Markup:
+def _pairs(c: Comparison) -> Block:
     if not c.pairs:
         return parts.empty(f"There are no two arms with two runs each yet. {_looked(c)}")
     title = "Every arm against every other"
@@ -170,17 +153,10 @@ def _pairs(c: Comparison) -> Markup:
     finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} significantly different."
     if all(p.least >= LEVEL for p in c.pairs):
         finding += " With so few seeds no difference is significant, however large."
-    reading = (
-        "The probability that a run of the first arm scores higher than one of the second, ties as half: 0.5 is no "
-        "difference. p counts all ways to divide the runs between two arms; below 0.05 is significant. p and the intervals "
-        "are corrected for the number of pairs. The intervals hold however scores are distributed, so they are wide where "
-        f"runs are few: where one lies beside 0.5, p is below 0.05, but not always the other way round. {notes}"
-    )
+    mapped = len(c.pairs) > LISTED
     listed = parts.table(heads, rows, "Pairs of arms", "bounds")
-    if len(c.pairs) <= LISTED:
-        return parts.figure(title, finding, reading, listed)
-    reading += " Arms are in the order of their middles, and a cell is the row against the column; ★: significant."
-    return parts.figure(title, finding, reading, _against(c), parts.folded(listed, "Every pair in words"))
+    content = [_against(c), parts.folded(listed, "Every pair in words")] if mapped else [listed]
+    return Figure(title, finding, prose("study_pairs", notes=notes, mapped=mapped), *content)
 
 
 def _looked(c: Comparison) -> str:
@@ -204,27 +180,20 @@ def _against(c: Comparison) -> Markup:
     titles = [[pair.summary if pair else "" for _, pair in row] for row in cells]
     words = [[f"{chance:.2f}{' ★' if pair and pair.p < LEVEL else ''}" for chance, pair in row] for row in cells]
     names, numbers = [f"{at} {arm}" for at, arm in enumerate(c.ranked, 1)], [str(at + 1) for at in range(len(cells))]
-    return parts.heat(
-        np.abs(2 * chances - 1),
-        names,
-        numbers,
-        titles,
-        "Probabilities of improvement of arms against each other.",
-        words,
-    )
+    summary = "Probabilities of improvement of arms against each other."
+    return parts.heat(np.abs(2 * chances - 1), names, numbers, titles, summary, words)
 
 
-def _cost(results: Results) -> Markup:
+def _cost(results: Results) -> Block:
     if not (found := costs(results)):
         return parts.empty("No run records it.")
     title, heads = "What each arm cost", ["arm", "task", "training steps", "evaluation steps", "all steps"]
     rows = [[x.arm, x.task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))] for x in found]
     finding = " ".join(unlike(found)) or "All arms cost the same, evaluation included."
-    reading = "Means over the runs that are done. Evaluation takes place in each generation, and is not free."
-    return parts.figure(title, finding, reading, parts.table(heads, rows, title))
+    return Figure(title, finding, prose("study_cost"), parts.table(heads, rows, title))
 
 
-def _runs(results: Results) -> Markup:
+def _runs(results: Results) -> list[Block]:
     heads = [
         *("arm", "task", "seed", "score", "± error", "when selected"),
         *("training steps", "all steps", "seconds", "of them compiling"),
@@ -238,11 +207,11 @@ def _runs(results: Results) -> Markup:
         for key, o in results.outcomes.items()
     ]  # fmt: skip
     if not results.failures:
-        return parts.table(heads, rows, "All runs", "sortable")
+        return [parts.table(heads, rows, "All runs", "sortable")]
     failures = [[arm, task, seed, why] for (task, arm, seed), why in results.failures.items()]
     failed = parts.table(["arm", "task", "seed", "why it failed"], failures, "Runs that failed", "bounds")
     done = parts.table(heads, rows, "Runs that are done", "sortable")
-    return joined(parts.heading("Failed"), failed, parts.heading("Done"), done)
+    return [parts.heading("Failed"), failed, parts.heading("Done"), done]
 
 
 def _arm(results: Results, key: RunKey) -> str:
