@@ -1,16 +1,15 @@
-"""Arms whose run is a sequence of runs, which share its budget: those of external optimisers."""
+"""Arms whose run is a sequence of runs that share its budget: those of external optimisers."""
 
 from __future__ import annotations
 
 import json
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shoal.core.atomic import parse_json, write_file
+from shoal.core.atomic import write_file
 from shoal.core.errors import BadField
 from shoal.core.schema import convert
 from shoal.core.user_code import call_own, import_from
@@ -18,51 +17,20 @@ from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.plan import planned
-from shoal.records.jsonl import read_lines, read_text
-from shoal.report.lineage import number
+from shoal.report.lineage import inner, number
+from shoal.report.run import RunFiles
 
 MOST = 10_000  # runs of an arm, or of a sequence: each is planned before the first is made
 STEPS = ("environment_steps", "evaluation_steps")  # of result.json: of training, and of evaluation
 SEED_STEP = 1_000_000  # added to the seed from run to run, so that no two use the same
 
 
-class RunSequence(ABC):
-    """Runs, one after another, that spend what an experiment has: its population times its generations, or its budget.
-
-    Members learn alone, from the ranges that the experiment tunes: where it names none, those that its method would.
-    """
-
-    @abstractmethod
-    def shares(self, e: Experiment) -> list[tuple[int, int]]:
-        """The members and the generations of each run; a budget, which all share alike, decides these. Raises BadInput."""
-
-    def parts(self, e: Experiment) -> list[Experiment]:
-        """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
-        shares, space = self.shares(e), planned(e).experiment.space if e.space is None else e.space
-        alone, made = replace(e, method="independent", space=space), []
-        for k, (n, g) in enumerate(shares):
-            budget = None if e.budget is None else e.budget * (k + 1) // len(shares)
-            made.append(replace(alone, population=n, generations=g, budget=budget, seed=e.seed + k * SEED_STEP))
-        return made
-
-    @abstractmethod
-    def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
-        """Yield the place and the experiment of each run; the next is asked for when it is done. Raises BadInput."""
-
-
-def sequence_of(arm: Mapping[str, Any]) -> RunSequence | None:
-    """Return the sequence of an arm, from its fields in the study file; None where it is a single run. Raises BadInput."""
-    if "ask" in arm:
-        given = arm["ask"] if isinstance(arm["ask"], dict) else {}
-        if given.keys() != {"optimiser", "runs"}:
-            raise BadField("ask", "write ask: {optimiser: module:name, runs: NUMBER}", value=arm["ask"])
-        return Ask(convert(str, given["optimiser"], "ask.optimiser"), convert(int, given["runs"], "ask.runs"))
-    return None
-
-
 @dataclass(frozen=True)
-class Ask(RunSequence):
+class Ask:
     """An optimiser of hyperparameters by ask and tell, over single members: each of its trials is a run of one member.
+
+    The runs spend what an experiment has: its population times its generations, or its budget. Members learn alone, from
+    the ranges that the experiment tunes: where it names none, those that its method would.
 
     optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
         it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
@@ -74,27 +42,38 @@ class Ask(RunSequence):
     optimiser: str
     trials: int
 
+    @classmethod
+    def of(cls, arm: Mapping[str, Any]) -> Ask | None:
+        """Return that of an arm, from its fields in the study file; None where it is a single run. Raises BadInput."""
+        if "ask" not in arm:
+            return None
+        given = arm["ask"] if isinstance(arm["ask"], dict) else {}
+        if given.keys() != {"optimiser", "runs"}:
+            raise BadField("ask", "write ask: {optimiser: module:name, runs: NUMBER}", value=arm["ask"])
+        return cls(convert(str, given["optimiser"], "ask.optimiser"), convert(int, given["runs"], "ask.runs"))
+
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= MOST:
             raise BadField("ask.runs", f"must be 1 to {MOST:,}", value=self.trials)
 
-    def shares(self, e: Experiment) -> list[tuple[int, int]]:
-        if e.budget is not None:
-            return [(1, 1)] * self.trials
-        generations, left = divmod(e.population * e.generations, self.trials)
+    def parts(self, e: Experiment) -> list[Experiment]:
+        """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
+        generations, left = (1, 0) if e.budget is not None else divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
             raise BadField("ask.runs", problem, value=self.trials)
-        return [(1, generations)] * self.trials
-
-    def parts(self, e: Experiment) -> list[Experiment]:
-        made = super().parts(e)
-        if not made[0].space:
+        space, made = planned(e).experiment.space if e.space is None else e.space, []
+        if not space:
             raise BadField("space", "there is nothing to ask for: name the ranges to tune")
+        alone = replace(e, method="independent", space=space, population=1, generations=generations)
+        for k in range(self.trials):
+            budget = None if e.budget is None else e.budget * (k + 1) // self.trials
+            made.append(replace(alone, budget=budget, seed=e.seed + k * SEED_STEP))
         return made
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
-        parts = self.parts(e)
+        """Yield the place and the experiment of each run; the next is asked for when it is done. Raises BadInput."""
+        parts, spent = self.parts(e), 0
         space = parts[0].space or {}
         optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed, self.trials)
         for k, part in enumerate(parts):
@@ -105,19 +84,14 @@ class Ask(RunSequence):
             if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
                 raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
-            yield run, _with_the_rest(replace(part, space={}, hyper=e.hyper | asked), place, k)
-            self._own(optimiser.tell, hyper, _fitness(_result(run)))
+            left = None if part.budget is None else max(1, part.budget - spent)
+            yield run, replace(part, space={}, hyper=e.hyper | asked, budget=left)
+            result = RunFiles(run).result
+            spent += sum(result[name] for name in STEPS)
+            self._own(optimiser.tell, hyper, _fitness(result))
 
     def _own(self, function: Any, *arguments: Any) -> Any:
         return call_own("ask.optimiser", self.optimiser, function, *arguments)
-
-
-def _with_the_rest(part: Experiment, place: Path, k: int) -> Experiment:
-    """The k-th of the runs in a place, with what those before it have left of the budget, if there is one."""
-    if part.budget is None:
-        return part
-    spent = sum(sum(_result(place / str(before))[name] for name in STEPS) for before in range(k))
-    return replace(part, budget=max(1, part.budget - spent))
 
 
 def put_together(place: Path, runs: list[Path]) -> None:
@@ -125,12 +99,13 @@ def put_together(place: Path, runs: list[Path]) -> None:
 
     The champion is that of the run in which one had the highest fitness; of equal ones, the latest.
     """
-    results, lines, steps = [_result(run) for run in runs], [], 0
-    for run, result in zip(runs, results, strict=True):
-        for line in read_lines(run / "metrics.jsonl"):
+    files = [RunFiles(run) for run in runs]
+    results, lines, steps = [of.result for of in files], list[dict[str, Any]](), 0
+    for run, of in zip(runs, files, strict=True):
+        for line in of.metrics:
             at = {name: line.get(name) for name in ("generation", "fitness")}
             lines.append({"run": run.name, "steps": steps + int(line["steps"])} | at)
-        steps += result["environment_steps"]
+        steps += of.result["environment_steps"]
     fitness = [-math.inf if math.isnan(f) else f for f in map(_fitness, results)]
     best = max(range(len(runs)), key=lambda k: (fitness[k], k))
     sums = (*STEPS, "seconds", "compile_seconds")
@@ -139,10 +114,6 @@ def put_together(place: Path, runs: list[Path]) -> None:
     write_file(place / "result.json", json.dumps(whole | {"run": runs[best].name}, indent=1).encode())
 
 
-def _result(run: Path) -> dict[str, Any]:
-    return parse_json(read_text(run / "result.json"))
-
-
 def _fitness(result: Mapping[str, Any]) -> float:
     """The highest fitness of a run; NaN where it has no champion."""
-    return number((result["champion"] or {}).get("selection_fitness"))
+    return number(inner(result, "champion").get("selection_fitness"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import combinations, groupby, product
+from itertools import combinations, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, located
 from shoal.experiment.files import blame, from_dict, text_of, to_dict
 from shoal.experiment.plan import planned
-from shoal.study.sequences import MOST, RunSequence, sequence_of
+from shoal.study.sequences import MOST, Ask
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
 OWN = ("replay", "ask")  # fields of an arm that no experiment has, of which it has one at most
@@ -105,7 +105,7 @@ class Trial:
     key: RunKey
     experiment: Experiment
     replays: RunKey | None
-    sequence: RunSequence | None
+    sequence: Ask | None
 
 
 def read(path: Path, read_bytes: Callable[[Path], bytes] = read_named) -> Study:
@@ -174,7 +174,7 @@ def _check_arm(study: Study, changes: Mapping[str, Any]) -> None:
     """The same of the changes of one arm."""
     if len(several := [name for name in OWN if name in changes]) > 1:
         raise BadField("", f"has {' and '.join(several)}", "an arm has one of them at most")
-    if sequence_of(changes) is not None and "method" in changes:
+    if Ask.of(changes) is not None and "method" in changes:
         raise BadField("method", "its members learn alone", "leave it out")
     other = convert(str | None, changes.get("replay"), "replay")
     if other is None:
@@ -193,7 +193,7 @@ def trials(study: Study) -> list[Trial]:
     made = []
     for seed, ((task, arm), experiment) in product(range(study.seeds), arms.items()):
         source = study.arms[arm].get("replay")
-        replays, sequence = source and RunKey(task, source, seed), sequence_of(study.arms[arm])
+        replays, sequence = source and RunKey(task, source, seed), Ask.of(study.arms[arm])
         made.append(Trial(RunKey(task, arm, seed), replace(experiment, seed=seed), replays, sequence))
     return made
 
@@ -251,21 +251,19 @@ class _Planned(NamedTuple):
 
     steps: float
     whole: bool
-    made: tuple[Any, ...]
+    made: tuple[dict[str, Any], dict[str, Any]]
 
 
 def _planned(study: Study, task: str, arm: str) -> _Planned:
-    experiment, sequence = experiment_of(study, task, arm), sequence_of(study.arms[arm])
-    total: float = 0  # a whole number where it is known
-    made: list[Any] = [{name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}]
-    with error_context(f"arms.{arm}"):
-        parts = [experiment] if sequence is None else sequence.parts(experiment)
-        for part, alike in groupby(replace(p, seed=experiment.seed, budget=experiment.budget) for p in parts):
-            plan = planned(part)
-            total += (plan.steps or math.nan) * part.generations * part.population * len(list(alike))
-            made.append(to_dict(plan.experiment))
-    steps, whole = (total, False) if experiment.budget is None else (experiment.budget, True)
-    return _Planned(steps, whole, tuple(made))
+    experiment, sequence = experiment_of(study, task, arm), Ask.of(study.arms[arm])
+    with error_context(f"arms.{arm}"):  # the parts of a sequence differ in seed and budget alone
+        part = experiment if sequence is None else replace(sequence.parts(experiment)[0], budget=experiment.budget)
+        plan = planned(part)
+    runs = 1 if sequence is None else sequence.trials
+    trains = (plan.steps or math.nan) * part.generations * part.population * runs
+    own = {name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}
+    steps, whole = (trains, False) if experiment.budget is None else (experiment.budget, True)
+    return _Planned(steps, whole, (own, to_dict(plan.experiment)))
 
 
 def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
@@ -273,8 +271,7 @@ def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
     for one, other in combinations(arms, 2):
         if arms[one].made == arms[other].made:
             where = f" on task {task}" if task else ""
-            tuned = any(made.get("space") for made in arms[one].made)
-            advice = (
-                "say in what they differ" if tuned else "without a space all members have the default hyperparameters"
-            )
+            tuned = arms[one].made[1].get("space")
+            same = "without a space all members have the default hyperparameters"
+            advice = "say in what they differ" if tuned else same
             raise BadField(f"arms.{other}", f"is the same as {one}{where}", advice)
