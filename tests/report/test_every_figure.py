@@ -13,6 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from markupsafe import Markup
 from support.synthetic_run import write_run
 from test_workspace import worker
 
@@ -20,7 +21,6 @@ from shoal.report import charts, family_tree
 from shoal.report.comparison import write_comparison
 from shoal.report.layout import Layout
 from shoal.report.page import write_report
-from shoal.report.rendering import joined
 from shoal.report.run import read_run
 from shoal.study.page import write_page
 
@@ -97,7 +97,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_line_of_any_champion_is_drawn_to_its_end(crowd: Path, uid: int, generation: int) -> None:
     """With a step from each of its generations to the next."""
     run = replace(cached(crowd), result={"champion": {"uid": uid, "generation": generation}})
-    drawn = joined(*family_tree.tree(Layout(run)))
+    drawn = Markup("").join(family_tree.tree(Layout(run)))
     check_drawn(drawn)
     (line,) = re.findall(r'<path class="lead-line" d="([^"]*)"', drawn) or [""]
     assert line.count("C") == generation

@@ -14,9 +14,9 @@ from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.report import charts
 from shoal.report.charts import Axis
-from shoal.report.lineage import inner, number
+from shoal.report.lineage import flat, inner, number
 from shoal.report.over_time import nothing
-from shoal.report.page import Section, document
+from shoal.report.page import Section
 from shoal.report.palette import series
 from shoal.report.rendering import Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
@@ -41,31 +41,24 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     differing, champions = differences(runs), _champions(runs)
     names = ", ".join(runs)
     header = rendered("comparison_header.html", heading=many(len(runs), "run"), names=names)
-    page = document(
-        f"{names}: a comparison",
-        header,
-        _sections(runs, champions, differing),
-        "Read from the files of these runs.",
-        {},
-    )
+    page = rendered(
+        "page.html", title=f"{names}: a comparison", header=header, footer="Read from the files of these runs.",
+        sections=[*_sections(runs, champions, differing)],
+    )  # fmt: skip
     write_file(target, page.encode())
     return champions
 
 
 def differences(runs: dict[str, Run]) -> list[list[str]]:
     """One row for each field of the experiments that is not the same in all of them: its dotted name, then its values."""
-    each = [_flat(run.experiment) for run in runs.values()]
+    each = [{name: _shown(x) for name, x in flat(run.experiment, ".").items()} for run in runs.values()]
     names = sorted({name for fields in each for name in fields if name not in OWN})
     rows = [[name, *(fields.get(name, "–") for fields in each)] for name in names]
     return [row for row in rows if len(set(row[1:])) > 1]
 
 
-def _flat(value: Any, name: str = "") -> dict[str, str]:
-    """{"method": {"name": "pbt"}} as {"method.name": "pbt"}."""
-    if isinstance(value, dict) and value:
-        dotted = {f"{name}.{key}" if name else str(key): inside for key, inside in value.items()}
-        return {path: text for key, inside in dotted.items() for path, text in _flat(inside, key).items()}
-    return {name: value if isinstance(value, str) else json.dumps(value, default=str)}
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:

@@ -74,19 +74,15 @@ def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Eff
     held, risen = counted[rows][known], gained[rows][known]
     if known.sum() < PARTS * LEAST or len(np.unique(held)) < 2 or known.any(axis=0).sum() < LEAST:
         return None
-    cuts, means, (difference,) = _fifths(held[None], risen)
-    parts = (held[:, None] > cuts[0]).sum(axis=1)
+    parts, means, (difference,) = _fifths(held[None], risen)
     taken, sizes = np.unique(parts, return_counts=True)
-    centres = np.array([np.median(values[rows][known][parts == at]) for at in taken])
+    centres = np.array([np.median(values[rows][known][parts[0] == at]) for at in taken])
     seen = dict(zip(rows.tolist(), known, strict=True))
     dealt = [of[:, seen[row]] for row, of in enumerate(_dealt(table, counted, bounds)) if row in seen]
-    cuts, others, differences = _fifths(lots := np.concatenate(dealt, axis=1), risen)
-    middle = (
-        sizes.cumsum() - (sizes + 1) // 2
-    )  # of each fifth in the order of values: which fifth is there where it is dealt
-    there = np.partition(lots, middle, axis=1)[:, middle]
-    same = (there[:, :, None] > cuts[:, None]).sum(axis=2)
-    chance = np.quantile(np.take_along_axis(others, same, axis=1), (0.025, 0.975), axis=0)
+    others, at_chance, differences = _fifths(np.concatenate(dealt, axis=1), risen)
+    middle = sizes.cumsum() - (sizes + 1) // 2  # of each fifth in the order of values, which is the order of fifths too
+    same = np.sort(others, axis=1)[:, middle]  # the fifth that is there where values are dealt
+    chance = np.quantile(np.take_along_axis(at_chance, same, axis=1), (0.025, 0.975), axis=0)
     p = (1 + (differences >= difference).sum()) / (1 + SHUFFLES)
     return Effect(values[rows][known], risen, centres, means[0, taken], chance, float(p))
 
@@ -135,17 +131,16 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
 
 
 def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return for values [S, K] the cuts between their fifths [S, P - 1], the mean of the gains [K] of each fifth [S, P],
-    NaN where nobody is in it, and the variance between fifths [S]."""
+    """Return for values [S, K] the fifth that each is in [S, K], equal values in the same, the mean of the gains [K] of each
+    fifth [S, P], NaN where nobody is in it, and the variance between fifths [S]."""
     count, size = held.shape
-    ends = (np.arange(1, PARTS) * (size - 1)) // PARTS
-    cuts = np.partition(held, ends, axis=1)[:, ends]
-    parts = np.sum([held > cuts[:, at, None] for at in range(PARTS - 1)], axis=0, dtype=np.int64)
+    ends = np.arange(1, PARTS) * (size - 1) // PARTS
+    parts = np.searchsorted(ends, rankdata(held, "min", axis=1) - 1)
     places = (parts + PARTS * np.arange(count)[:, None]).ravel()
     sizes = np.bincount(places, minlength=PARTS * count).reshape(count, PARTS)
     sums = np.bincount(places, np.broadcast_to(risen, held.shape).ravel(), PARTS * count).reshape(count, PARTS)
     means = np.divide(sums, sizes, out=np.full(sizes.shape, np.nan), where=sizes > 0)
-    return cuts, means, np.nansum(sizes * (means - risen.mean()) ** 2, axis=1) / size
+    return parts, means, np.nansum(sizes * (means - risen.mean()) ** 2, axis=1) / size
 
 
 def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:

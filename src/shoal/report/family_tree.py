@@ -1,4 +1,4 @@
-"""Descent in pictures: the family tree, whose families grew, how different the members remained."""
+"""Descent in pictures: the family tree, and whose families grew."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.space import Range
 from shoal.report import charts
-from shoal.report.charts import PERCENT, Axis, Stroke, line, scaled
-from shoal.report.layout import Layout, ends
-from shoal.report.over_time import curve, figure, lines_figure
+from shoal.report.charts import PERCENT, Axis, Stroke, line
+from shoal.report.layout import Layout
+from shoal.report.over_time import figure
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import many
@@ -53,7 +52,10 @@ def tree(layout: Layout) -> list[Block]:
     pointed: dict[str, np.ndarray] | None = {} if len(layout.shown) == count else None  # needs the data of every member
     more: dict[str, Any] = {"by_generation": True, "below": _table(layout), "heights": y[layout.rows].round(4)}
     reading, view = prose("tree", crowded=crowded), (axis, layers)
-    return [figure(layout, "Family tree", finding, reading, pointed, view, keys=keys, height=height, **more)]
+    return [
+        figure(layout, "Family tree", finding, reading, pointed, view, keys=keys, height=height, **more),
+        *_shares(layout),
+    ]
 
 
 def _shares(layout: Layout) -> list[Figure]:
@@ -69,60 +71,14 @@ def _shares(layout: Layout) -> list[Figure]:
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
+    living = np.array([len({*row} - {-1}) for row in table.founders.tolist()])
+    if living[0] > 1 and (living == 1).any():
+        finding += f" Since generation {table.counted[(living == 1).argmax()]} all share one ancestor."
     names = {f"founder {table.uids[c]}": rank[c] for c in families if rank[c] < COLOURS}
     names |= {"others": COLOURS} if len(families) > COLOURS else {}
     lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
     view, more = (Axis(0, 1, named=PERCENT), layers), dict[str, Any](height=220, by_generation=True)
     return [figure(layout, "Whose family grew", finding, prose("families"), lines, view, keys=keys, **more)]
-
-
-def diversity(layout: Layout) -> list[Block]:
-    """Families over time, founders that live on, and standard deviations of the members' hyperparameters."""
-    return [_shares(layout) + _founders(layout) + _deviations(layout)]
-
-
-def _founders(layout: Layout) -> list[Figure]:
-    table = layout.table
-    living = np.array([len(set(row[row >= 0].tolist())) for row in table.founders], float)
-    axis = Axis.over(np.r_[0, living], "founders", 0.04, whole=True)
-    alone = np.flatnonzero(living == 1)
-    finding = f"{living[0]:.0f} founders began; at the end the population descends from {living[-1]:.0f} of them."
-    if len(alone) and living[0] > 1:
-        finding += f" Since generation {table.counted[alone[0]]} all share one ancestor."
-    lines = {"founders": ("median", living)}
-    return lines_figure(layout, "Founders that live on", finding, prose("founders"), lines, axis, stairs=True)
-
-
-def _deviations(layout: Layout) -> list[Figure]:
-    ranges = {name: r for name, r in layout.run.space.items() if not r.choices or r.ordered}
-    lines = {name: _std(layout.table.hyper[name], r) for name, r in ranges.items()}
-    lines = {name: values for name, values in lines.items() if np.isfinite(values).any()}
-    if not lines:
-        return []
-    axis = Axis.over(np.r_[0, 0.3, np.concatenate(list(lines.values()))], "standard deviation", 0.04)
-    keys = [(f"curve c{at % COLOURS} d{at // COLOURS % 3}", name) for at, name in enumerate(lines)]
-    layers = [Stroke(charts.across([float(axis.place(12**-0.5))]), "bound")]  # of values that are spread evenly
-    layers += [curve(layout, lines[name], axis, kind) for kind, name in keys]
-    last = {name: float(values[-1]) for name, values in lines.items() if np.isfinite(values[-1])}
-    finding = "The last generation has no values."
-    if last:
-        low, high = min(last, key=lambda name: last[name]), max(last, key=lambda name: last[name])
-        finding = f"At the end the members agree most on {low}, with a std of {100 * last[low]:.0f}% of its range"
-        finding += f", and least on {high}, {100 * last[high]:.0f}%." if high != low else "."
-    title, view = "Standard deviation of hyperparameters", (axis, layers)
-    return [figure(layout, title, finding, prose("deviations"), lines, view, keys=keys)]
-
-
-def _std(values: np.ndarray, bounds: Range) -> np.ndarray:
-    """[G] Standard deviation over members as a share of the range, or of all values seen where there is none."""
-    counted = scaled(values, bounds.scale, bounds.choices or ())
-    result, some = np.full(len(values), np.nan), np.isfinite(counted).any(axis=1)
-    low, high = ends(bounds)
-    if not np.isfinite(high - low) and some.any():
-        low, high = np.nanmin(counted), np.nanmax(counted)
-    if high > low:
-        result[some] = np.nanstd(counted[some], axis=1) / (high - low)
-    return result
 
 
 def _by_member(layout: Layout) -> np.ndarray:

@@ -11,7 +11,7 @@ from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
 from shoal.report.layout import PHASES, Layout, quantile
 from shoal.report.over_time import curve, figure, handovers, lines_figure, member_lines, nothing, numbers, staircase
-from shoal.report.rendering import Block, Figure, Markup, joined, parts, prose
+from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
 
@@ -74,7 +74,7 @@ def lineage(layout: Layout) -> list[Block]:
     keys += [("ring lead", "handover")] if len(moves) else []
     carried = np.full(len(values), np.nan)
     carried[rows] = layout.table.uids[columns]
-    below = joined(_ribbon(layout), numbers(layout, lines | {"carried by member": carried}, title))
+    below = _ribbon(layout) + numbers(layout, lines | {"carried by member": carried}, title)
     more: dict[str, Any] = {"keys": keys, "height": 300, "below": below, "members": "fitness"}
     return [figure(layout, title, finding, prose("lineage"), lines, (axis, layers), **more)]
 

@@ -126,6 +126,14 @@ def inner(entry: object, *names: str) -> dict[str, Any]:
     return entry if isinstance(entry, dict) else {}
 
 
+def flat(value: Any, separator: str, name: str = "") -> dict[str, Any]:
+    """{"method": {"name": "pbt"}} as {"method.name": "pbt"}."""
+    if not (isinstance(value, dict) and value):
+        return {name: value}
+    paths = {f"{name}{separator}{key}" if name else str(key): inside for key, inside in value.items()}
+    return {path: leaf for at, inside in paths.items() for path, leaf in flat(inside, separator, at).items()}
+
+
 LARGEST = 2**27  # cells of a table
 MEASURED = {"fitness": number, "returns_std": number, "episodes": count, "steps": count}  # and how each is read
 

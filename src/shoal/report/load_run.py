@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from shoal.report.lineage import MEASURED, count, number
+from shoal.report.lineage import MEASURED, count, flat, number
 from shoal.report.palette import BLUE
 from shoal.report.run import Run, read_run
 
@@ -75,7 +75,7 @@ class LoadedRun:
         Columns: generation, steps, evaluation_steps, copies, and fitness/best, fitness/median, champion/fitness,
         timing/train, ... as metrics.jsonl groups them. Metrics of single members are in `lineage`.
         """
-        rows = [_flat(entry) for entry in self._run.metrics]
+        rows = [flat({name: x for name, x in row.items() if name != "members"}, "/") for row in self._run.metrics]
         kinds = dict.fromkeys(("generation", "steps", "evaluation_steps"), count)
         names = dict.fromkeys(name for row in rows for name in row)
         columns = {name: np.array([kinds.get(name, number)(row.get(name)) for row in rows]) for name in names}
@@ -141,17 +141,6 @@ class Picture(Figure):
         data = BytesIO()
         self.savefig(data, format="png")
         return data.getvalue()
-
-
-def _flat(entry: dict[str, Any]) -> dict[str, Any]:
-    """{"fitness": {"best": 1}} as {"fitness/best": 1}, without the metrics of single members."""
-    flat: dict[str, Any] = {}
-    for name, value in entry.items():
-        if isinstance(value, dict):
-            flat |= {f"{name}/{key}": inner for key, inner in value.items() if name != "members"}
-        else:
-            flat[name] = value
-    return flat
 
 
 def _table(columns: dict[str, np.ndarray]) -> Table:

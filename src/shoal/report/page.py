@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from shoal.core.atomic import write_file
 from shoal.report import diversity, effects, family_tree, figures, generalisation, learning, search, tables
 from shoal.report.layout import Layout
 from shoal.report.overview import overview, title
-from shoal.report.rendering import Block, Figure, Markup, parts, prose, rendered
+from shoal.report.rendering import Block, Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.workspace import is_workspace, read_workspace
 
-CLOSED = ("effects", "diversity", "throughput", "provenance", "experiment")  # sections that are opened on demand
+CLOSED = ("effects", "throughput", "provenance", "experiment")  # sections that are opened on demand
 ALWAYS = ("provenance", "experiment")  # sections that need no generation
 
 
@@ -52,16 +52,13 @@ def write_report(run_dir: Path) -> Path:
 def render(run: Run) -> str:
     """The page as text."""
     layout = Layout(run)
-    data = layout.data if len(run.lineage.generations) else {}
     footer = (
         f"Run “{run.name}”. Point at a figure for its values; with the keyboard, focus a figure and use the arrow keys."
     )
-    return document(title(run), overview(run), _sections(layout), footer, data)
-
-
-def document(title: str, header: Markup, sections: Iterable[Section], footer: str, data: dict[str, Any]) -> str:
-    """A whole page. footer: what it is of, and how to use it. data: for the page's script."""
-    return rendered("page.html", title=title, header=header, sections=[*sections], footer=footer, data=data)
+    return rendered(
+        "page.html", title=title(run), header=overview(run), sections=[*_sections(layout)], footer=footer,
+        data=layout.data if len(run.lineage.generations) else {},
+    )  # fmt: skip
 
 
 def _sections(layout: Layout) -> Iterator[Section]:
@@ -82,7 +79,6 @@ def _sections(layout: Layout) -> Iterator[Section]:
         (True, "hyperparameters", "Hyperparameters", figures.hyperparameters),
         (tried, "effects", "Effects", _effects),
         (copies, "tree", "Family tree", family_tree.tree),
-        (copies, "diversity", "Diversity", family_tree.diversity),
         (True, "throughput", "Speed", figures.throughput),
         (not sampled, "members", "Members", tables.members),
         (run.workers, "workers", "Workers", tables.workers),

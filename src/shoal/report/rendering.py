@@ -70,8 +70,3 @@ def rendered(template: str, **values: Any) -> Markup:
 def prose(name: str, **facts: Any) -> str:
     """Return a text of prose.txt, as far as these facts make it."""
     return " ".join(getattr(_PROSE, name)(**facts).split())
-
-
-def joined(*blocks: str) -> Markup:
-    """Return pieces of HTML one after another."""
-    return Markup("").join(blocks)

@@ -116,15 +116,12 @@ class Run:
 
     def metric(self, name: str) -> np.ndarray:
         """[G, N] A metric of the members; NaN where it was not recorded."""
-        return np.array([self.metric_in(row, name) for row in range(len(self.lineage.generations))])
-
-    def metric_in(self, row: int, name: str) -> np.ndarray:
-        """[N] A metric in one generation."""
-        values = inner(self.entries.get(row), "members").get(name)
-        columns, result = np.flatnonzero(self.lineage.present[row]), np.full(len(self.lineage.uids), np.nan)
-        if isinstance(values, list) and len(values) == len(columns):
-            result[columns] = [number(value) for value in values]
-        return result
+        table = np.full(self.lineage.present.shape, np.nan)
+        for row, entry in self.entries.items():
+            values, columns = inner(entry, "members").get(name), np.flatnonzero(self.lineage.present[row])
+            if isinstance(values, list) and len(values) == len(columns):
+                table[row, columns] = [number(value) for value in values]
+        return table
 
     def common(self, name: str) -> np.ndarray:
         """[G] A metric that is equal for all members, or that of the mean."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
 
+from shoal.report.rendering import prose
 from shoal.report.words import many
 from shoal.study import statistics
 from shoal.study.results import Results
@@ -124,31 +124,19 @@ def _scores(results: Results, seeds: int) -> dict[str, np.ndarray]:
 
 def seeds_summary(results: Results) -> str:
     """A summary of how many seeds a significant difference takes, from the standard deviations so far."""
-    study = results.study
-    pairs, tasks, share = (
-        len(asked(study)),
-        len(study.all_tasks),
-        statistics.shares(study.interim_analyses or [study.seeds])[-1],
-    )
+    study, pairs, tasks = results.study, len(asked(results.study)), len(results.study.all_tasks)
     if not pairs:
         return ""
-    level, tables = LEVEL / pairs * share, list(_scores(results, study.seeds).values())
-    far = statistics.least_difference(study.seeds, tasks, level)
-    can = f"{many(study.seeds, 'seed')} of each arm"
-    if statistics.least_p(study.seeds, study.seeds, tasks) >= level:
-        can += " are too few for any significant difference"
-    elif math.isinf(far):
-        can += " show significant differences only of arms whose runs hardly overlap"
-    else:
-        can += f" show a difference of {far:.2g} standard deviations of an arm’s runs, in four of five studies"
-    if not tables:
-        return f"{can}; how many {SMALL:.0%} of the scale takes is unknown before arms have two runs."
-    std = np.sqrt(np.mean([table.var(0, ddof=1) for table in tables], 0))
-    size, of = np.ones(tasks), "of the scale"
-    if not any("scale" in task for task in study.tasks.values()):
-        every = np.concatenate(tables)
-        size, of = np.ptp(every, axis=0), "of the way from the worst run so far to the best"
-    with np.errstate(divide="ignore", invalid="ignore"):
-        needed = statistics.seeds_needed(np.nan_to_num(SMALL * size / std, nan=0.0, posinf=np.inf), level)
-    takes = "no number of seeds" if needed is None else f"about {many(needed, 'seed')}"
-    return f"{can}. For {SMALL:.0%} {of} it takes {takes}, by the standard deviations so far."
+    level = LEVEL / pairs * statistics.shares(study.interim_analyses or [study.seeds])[-1]
+    tables = list(_scores(results, study.seeds).values())
+    scaled, needed = any("scale" in task for task in study.tasks.values()), None
+    if tables:
+        size = np.ones(tasks) if scaled else np.ptp(np.concatenate(tables), axis=0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = SMALL * size / np.sqrt(np.mean([table.var(0, ddof=1) for table in tables], 0))
+        needed = statistics.seeds_needed(np.nan_to_num(ratio, nan=0.0, posinf=np.inf), level)
+    return prose(
+        "study_seeds", seeds=study.seeds, share=f"{SMALL:.0%}", known=bool(tables), scaled=scaled, needed=needed,
+        possible=statistics.least_p(study.seeds, study.seeds, tasks) < level,
+        difference=statistics.least_difference(study.seeds, tasks, level),
+    )  # fmt: skip

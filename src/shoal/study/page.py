@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core.atomic import write_file
 from shoal.core.escape import escape
 from shoal.records.jsonl import read_text
-from shoal.report.page import Section, document
+from shoal.report.page import Section
 from shoal.report.rendering import Block, Figure, Markup, parts, prose, rendered
 from shoal.report.words import many, text
 from shoal.study.compare import LEVEL, Comparison, seeds_summary, stopped
@@ -37,7 +37,8 @@ def write_page(path: Path) -> Path:
 def render(results: Results) -> str:
     """The page as text."""
     comparison, name = Comparison(results), escape(results.path.resolve().name)
-    return document(f"{name}: a study", _header(comparison, name), _sections(comparison), f"Study “{name}”.", {})
+    head, sections = _header(comparison, name), [*_sections(comparison)]
+    return rendered("page.html", title=f"{name}: a study", header=head, sections=sections, footer=f"Study “{name}”.")
 
 
 def _header(c: Comparison, name: str) -> Markup:
@@ -65,12 +66,7 @@ def _header(c: Comparison, name: str) -> Markup:
 def _missing(c: Comparison) -> str:
     """The number of failed runs of each arm, and what that means for the comparison."""
     arms = Counter(arm for _, arm, _ in c.results.failures)
-    failed = ", ".join(f"{arm} {count}" for arm, count in arms.items())
-    missing = (
-        f"{many(arms.total(), 'run')} failed ({failed}), and {'is' if arms.total() == 1 else 'are'} in no comparison"
-    )
-    missing += ", nor are the other tasks of the same seed" if len(c.results.study.all_tasks) > 1 else ""
-    return f"{missing}: an arm that fails where it is hard looks better than it is."
+    return prose("study_missing", failed=arms.total(), arms=arms.items(), several=len(c.results.study.all_tasks) > 1)
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
@@ -163,11 +159,8 @@ def _looked(c: Comparison) -> str:
     """The times of the interim analyses, where there are any."""
     if not (analyses := c.results.study.interim_analyses):
         return ""
-    after = ", ".join(map(str, analyses))
-    last = f"the last time after {many(c.analyses[-1], 'seed')}" if c.analyses else "which is to come"
-    return (
-        f"Arms are compared after {after} seeds and never in between, {last}; p is corrected for the number of times."
-    )
+    done = c.analyses[-1] if c.analyses else 0
+    return prose("study_analyses", analyses=analyses, done=done)
 
 
 def _against(c: Comparison) -> Markup:
