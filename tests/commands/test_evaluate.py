@@ -17,10 +17,10 @@ from shoal.commands.evaluate import evaluate
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.population import ChampionSoFar
-from shoal.experiment import registry
+from shoal.experiment.build import make_environment, make_learner
 from shoal.experiment.files import dump
-from shoal.experiment.make import make_environment, make_learner
 from shoal.methods import METHODS
+from shoal.methods.parts import method_of
 from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
 
@@ -36,8 +36,8 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}
     options = {"schedule": {"rows": [{}]}, "mf_pbt": {"periods": [1, 2]}}
     experiment = tiny(method={"name": method} | options.get(method, {}), **given)
-    spec = make_environment(experiment)[1].spec
-    agent = make_learner(experiment, spec, registry.method(experiment.method))[1].agent
+    spec = make_environment(experiment).spec
+    agent = make_learner(experiment, spec, method_of(experiment.method)).agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))
@@ -61,7 +61,7 @@ def resealed(run: Path, **changes: Any) -> Path:
     return run
 
 
-HYPER = make_learner(tiny(), SPEC, Pbt())[1].agent.hyper._asdict()
+HYPER = make_learner(tiny(), SPEC, Pbt()).agent.hyper._asdict()
 
 
 @pytest.mark.parametrize(

@@ -26,9 +26,9 @@ from shoal.core.types import TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.host import HostEnvironment
+from shoal.environments.objective import Minimised
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
-from shoal.experiment.registry import objective
 
 PROBES = "support.probes:"
 DEVICE = [
@@ -416,7 +416,7 @@ def test_objective_that_is_a_function(score):
 
 
 def test_objective_of_which_less_is_better(score):
-    vector = score.open(1, objective("score.points", "minimise"))
+    vector = score.open(1, Minimised("score.points"))
     vector.reset([1])
     assert vector.step(np.zeros((1, 2), np.int32))[1](np.ones(1, bool)).tolist() == [-10]
     vector.close()

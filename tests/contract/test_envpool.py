@@ -23,8 +23,8 @@ from shoal.environments import registry
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels
 from shoal.environments.spaces import to_bounds
+from shoal.experiment.build import make_environment
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.make import make_environment
 
 installed = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="the extra envpool is not installed")
 EASY = {"distribution_mode": "easy"}

@@ -26,7 +26,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
     "fitness.source": {"fitness": {"source": "training"}},
     "env": {"env": "gym:CartPole-v1"},
     "method.name": {"method": "independent"},
-    "method.select": {"method": {"select": "random"}},
+    "method.select.name": {"method": {"select": "random"}},
     "config.layers": {"config": {"layers": [9]}},
     "config.network": {"config": {"network": "mine:network"}},
     "hyper.epochs": {"hyper": {"epochs": 2}},

@@ -21,11 +21,11 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
 from shoal.core.yaml_text import plain, read_yaml
-from shoal.experiment import registry
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
 from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
+from shoal.methods.parts import method_of
 from shoal.methods.pbt import Pbt
 from shoal.methods.schedule import Schedule
 from shoal.methods.select import SELECTORS, Selector, Threshold, Truncation
@@ -65,11 +65,11 @@ EVERYTHING = Experiment(
 
 
 def selector_of(experiment: Experiment) -> Any:
-    return registry.method(experiment.method).select  # type: ignore[attr-defined]
+    return method_of(experiment.method).select  # type: ignore[attr-defined]
 
 
 def explorer_of(experiment: Experiment) -> Any:
-    return registry.method(experiment.method).explore  # type: ignore[attr-defined]
+    return method_of(experiment.method).explore  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ METHODS = st.builds(
 )
 def test_what_is_dumped_is_read(said: Experiment) -> None:
     back = from_dict(read_yaml(dump(said)))
-    assert registry.method(back.method) == registry.method(said.method)
+    assert method_of(back.method) == method_of(said.method)
     assert replace(back, method=said.method) == said and dump(back) == dump(said)
 
 
@@ -151,7 +151,7 @@ def test_everything_says_more_than_the_defaults() -> None:
 def test_schedule_round_trip(tmp_path: Path) -> None:
     given = tiny(schedule=[{"learning_rate": 1e-4}, {"learning_rate": 2e-4}])
     assert load(written(tmp_path, dump(given))).method == given.method
-    assert registry.method(given.method) == Schedule(rows=({"learning_rate": 1e-4}, {"learning_rate": 2e-4}))
+    assert method_of(given.method) == Schedule(rows=({"learning_rate": 1e-4}, {"learning_rate": 2e-4}))
 
 
 @pytest.mark.parametrize("kind", SELECTORS.values())

@@ -6,11 +6,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 import pytest
-from support.runs import CONFIG, SETTINGS, build_run, tiny
+from support.runs import CONFIG, SETTINGS, build_run, of_method, tiny
 
 from shoal.agents.ppo import Config
 from shoal.core.space import Range
-from shoal.experiment.experiment import Checkpoint, Fitness
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.members import trace_cache as sharing
 
 OTHERS = {
@@ -34,6 +34,9 @@ SAME: list[dict[str, Any]] = [
     {"select": "tournament"},
     {"method": "independent"},
     {"method": "pb2"},
+    {"burn_in": 64},
+    {"run_dir": "elsewhere"},
+    {"wandb": {"mode": "offline"}},
 ]
 FITNESS = Fitness(**SETTINGS["fitness"])
 OTHER: list[dict[str, Any]] = [
@@ -44,10 +47,16 @@ OTHER: list[dict[str, Any]] = [
     {"replay": "copy"},
     {"fitness": replace(FITNESS, actions="sampled")},
     {"fitness": replace(FITNESS, episodes=3)},
+    {"fitness": replace(FITNESS, source="training")},
+    {"fitness": replace(FITNESS, final_candidates=1)},
+    {"levels": {"train": 5}},
     {"final_episodes": 9},
     {"agent": "dqn", "config": {"warm_up": 32}},
     {"hyper": {"env.gravity": 9.0}},
 ]
+
+
+BESIDE = {"exchange", "processes", "python", "init_from"}  # other processes, and files
 
 
 def structures(*runs: dict[str, Any]) -> int:
@@ -67,6 +76,11 @@ def test_what_no_program_depends_on_is_shared(same: dict[str, Any]) -> None:
 @pytest.mark.parametrize("other", OTHER, ids=str)
 def test_what_a_program_may_depend_on_is_not(other: dict[str, Any]) -> None:
     assert structures({}, other, other) == 2
+
+
+def test_every_field_of_an_experiment_is_in_a_table() -> None:
+    named = {name for changes in SAME + OTHER for name in of_method(changes)}
+    assert named | BESIDE == {f.name for f in fields(Experiment)}
 
 
 @pytest.mark.parametrize("field", [f.name for f in fields(Config) if f.name not in NO_PROGRAM])

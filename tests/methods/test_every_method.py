@@ -21,9 +21,9 @@ from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
-from shoal.experiment.registry import method
 from shoal.methods import METHODS
 from shoal.methods.method import Method
+from shoal.methods.parts import method_of
 
 TUNED = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True), "kind": Range(choices=(1, 2, 4))}
 FIXED = {"sigma": 0.4, "learning_rate": 0.1, "episode_cap": 1000.0}  # of all that tune nothing
@@ -53,7 +53,7 @@ BEFORE_AND_BESIDE = {"replay", "initial"}
 
 
 def made(name: str, **options: Any) -> Method:
-    return method({"name": name} | USUAL.get(name, {}) | options)
+    return method_of({"name": name} | USUAL.get(name, {}) | options)
 
 
 class Asked(NamedTuple):

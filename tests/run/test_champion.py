@@ -18,8 +18,8 @@ from shoal.core.errors import BadInput
 from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
+from shoal.experiment.build import make_learner
 from shoal.experiment.files import dump
-from shoal.experiment.make import make_learner
 from shoal.methods.pbt import Pbt
 from shoal.report.load_run import load_run
 from shoal.run import champion as champions
@@ -85,7 +85,7 @@ SPACES = {
 def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any) -> Any:
     """A run directory that holds an untrained champion; its agent and weights."""
     experiment = replace(tiny(), hyper={}, space={}, **settings)
-    agent = make_learner(experiment, spec, Pbt())[1].agent
+    agent = make_learner(experiment, spec, Pbt()).agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))

@@ -16,7 +16,6 @@ from support.runs import Signals, tiny
 from shoal import Experiment, evaluate, resume, train
 from shoal.core.atomic import absolute
 from shoal.core.interrupts import Interrupted
-from shoal.experiment.experiment import located
 from shoal.experiment.files import of_run
 from shoal.study.study_file import Study, experiment_of
 
@@ -68,18 +67,18 @@ def test_what_is_located_stays_there(run_dir: Any, init_from: Any, python: Any, 
     """Every path is absolute, from anywhere the same place, and the same when it is located again."""
     exchange = {"name": "directory", "workspace": workspace}
     experiment = Experiment(run_dir=run_dir, init_from=init_from, python=python, exchange=exchange)
-    made = located(experiment)
-    for before, after in (
-        (run_dir, made.run_dir),
-        (init_from, made.init_from),
-        (workspace, made.exchange.workspace),
-        (python, made.python),
+    made = replace(experiment, **experiment.absolute_paths)
+    for before, after, is_command in (
+        (run_dir, made.run_dir, False),
+        (init_from, made.init_from, False),
+        (workspace, made.exchange.workspace, False),
+        (python, made.python, "/" not in (python or "")),
     ):
-        if not before or (before is python and "/" not in before):
+        if not before or is_command:
             assert after == before
         else:
             assert os.path.isabs(after) and Path(after) == Path(os.path.expanduser(before)).absolute()
-    assert located(made) == made
+    assert replace(made, **made.absolute_paths) == made
     assert (
         replace(made, run_dir=run_dir, init_from=init_from, python=python, exchange=experiment.exchange) == experiment
     )

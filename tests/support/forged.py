@@ -12,8 +12,8 @@ from support.synthetic_run import write_run
 
 from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
+from shoal.experiment.build import make_learner
 from shoal.experiment.files import dump
-from shoal.experiment.make import make_learner
 from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
 
@@ -24,7 +24,7 @@ def forged(run: Path, **fields: Any) -> Path:
     """A run of PPO on CartPole with records and a champion, whose experiment.yaml has these fields."""
     experiment = tiny(env="gymnax:CartPole-v1", hyper={}, space={"learning_rate": [1e-4, 1e-2, "log"]})
     write_run(run, population=4, generations=2)
-    agent = make_learner(experiment, SPEC, Pbt())[1].agent
+    agent = make_learner(experiment, SPEC, Pbt()).agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
     with at_work(run) as staging:
         save(run / "champion", ChampionSoFar(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)

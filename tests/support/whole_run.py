@@ -13,14 +13,14 @@ from support.synthetic_run import write_run
 
 from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
-from shoal.experiment.make import make_learner
+from shoal.experiment.build import make_learner
 from shoal.experiment.plan import planned
 from shoal.methods.pbt import Pbt
 from shoal.run.provenance import provenance
 from shoal.run.rundir import RunDirectory, Totals
 
 SPEC = Spec((4,), "float32", Discrete(2))
-AGENT = make_learner(tiny(), SPEC, Pbt())[1].agent
+AGENT = make_learner(tiny(), SPEC, Pbt()).agent
 LEARNED: Any = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
     jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,

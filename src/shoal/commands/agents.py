@@ -11,7 +11,7 @@ from rich.table import Table
 from shoal.core.errors import unknown
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
-from shoal.experiment.registry import METHODS
+from shoal.methods import METHODS
 from shoal.records.screen import Screen, plain_table, styled
 
 

@@ -14,11 +14,11 @@ from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
-from shoal.experiment.make import evaluation_of, make_kind
-from shoal.experiment.registry import method
+from shoal.experiment.build import evaluation_of, make_kind, named
 from shoal.members.devices import prepare
 from shoal.members.protocol import Setup
 from shoal.members.rollouts.episodes import statistics
+from shoal.methods.parts import method_of
 from shoal.run.champion import load_champion
 
 
@@ -44,8 +44,9 @@ def evaluate(
             raise BadInput(f"--levels {levels}: {run} was trained without levels")
         if levels not in (known_levels := champion.experiment.levels.spans()):
             raise unknown("--levels", levels, known_levels)
-    e = champion.experiment
-    _, kind = make_kind(e, method(e.method))
+    method = method_of(champion.experiment.method_or_default)
+    e = named(champion.experiment, method)
+    kind = make_kind(e, method)
     with closing(kind):
         if kind.spec != champion.spec:
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")

@@ -84,7 +84,7 @@ def _fields() -> tuple[dict[str, Any], dict[str, str]]:
 
     e = Experiment()
     defaults = vars(Pbt()) | vars(e.exchange) | vars(e)
-    defaults |= {"method": e.method_name, "exchange": e.exchange.name}
+    defaults |= {"exchange": e.exchange.name}
     return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment)
 
 

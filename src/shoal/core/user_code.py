@@ -17,11 +17,23 @@ from typing import Any
 from shoal.core.errors import BadField, BadInput
 
 LONGEST = 300  # characters of an error message of other people's code
+OBJECT = "object"  # stands in a file for the module of what was given in Python and cannot be imported
+
+
+def name_of(value: Any) -> Any:
+    """The name of a part in a file: as it was given, by where it can be imported, or as an object that no file can hold."""
+    if value is None or isinstance(value, str):
+        return value
+    if hasattr(value, "__qualname__") and "<" not in value.__qualname__ and value.__module__ != "__main__":
+        return f"{value.__module__}:{value.__qualname__}"
+    return f"{OBJECT}:{getattr(value, '__qualname__', type(value).__qualname__)}"
 
 
 def import_from(name: str, what: str) -> Any:
     """The object at module:name. Raises BadInput, whatever its module does when it is imported."""
     module, _, attribute = name.partition(":")
+    if module == OBJECT:
+        raise BadField(what, f"was given in Python as an object of its own ({attribute})", f"give it again: {what}=...")
     if not all(part.isidentifier() for part in (*module.split("."), attribute)):
         raise BadField(what, f"{name!r} cannot be imported: write module:name")
     with attributed(what, f"{name} cannot be imported"):

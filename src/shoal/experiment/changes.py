@@ -9,10 +9,10 @@ from typing import Any
 
 from shoal.core.errors import BadField
 from shoal.core.schema import as_given
+from shoal.core.user_code import OBJECT
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import CHANGEABLE, Experiment
 from shoal.experiment.files import of_run, to_dict
-from shoal.experiment.registry import OBJECT
 from shoal.experiment.trust import check_code
 
 
@@ -57,8 +57,6 @@ def _completed(before: Any, now: Any, path: str) -> Any:
 
 def _differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
     """The dotted paths at which two pieces of plain data differ, with what each has there."""
-    if isinstance(old, dict) != isinstance(new, dict):  # a name alone says that there are no options
-        old, new = ({"name": x} if isinstance(x, str) else x for x in (old, new))
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted(old.keys() | new.keys()):
             yield from _differing(old.get(name), new.get(name), f"{path}.{name}" if path else name)

@@ -12,7 +12,7 @@ from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
 from shoal.core.space import Range, SearchSpace
-from shoal.experiment.registry import component
+from shoal.methods.parts import part
 from shoal.methods.pbt import Pbt
 
 
@@ -42,7 +42,7 @@ class Evolver:
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
-        parts = {"select": component(select, "select"), "explore": component(explore, "explore")}
+        parts = {"select": part(select, "select"), "explore": part(explore, "explore")}
         method = Pbt(**parts, burn_in=burn_in)
         no_agent: Any = None
         search = SearchSpace(self._ranges, {}, {})

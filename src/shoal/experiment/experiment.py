@@ -9,9 +9,10 @@ from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
 from shoal.core.schema import as_given, changed_in, converted
 from shoal.core.space import Range
+from shoal.core.user_code import name_of
 from shoal.environments.levels import Levels
-from shoal.experiment.registry import in_full, in_short, name_of
-from shoal.trainers.trainers import TrainerProcesses
+from shoal.methods.parts import in_full
+from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 CHANGEABLE = (  # in a run
     *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep"),
@@ -164,14 +165,11 @@ class Experiment:
         """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""
         vars(self).update(converted(Experiment, as_given(self)))
         if self.method is not None:
-            vars(self).update(method=in_full(self.method, "method"))
+            vars(self).update(method=in_full(self.method))
 
     def __repr__(self) -> str:
         """What makes it: the fields that are not as they are by default."""
-        told = changed_in(self)
-        if self.method is not None:
-            told |= {"method": in_short(self.method)}
-        return f"Experiment({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+        return f"Experiment({', '.join(f'{name}={value!r}' for name, value in changed_in(self).items())})"
 
     @property
     def env_name(self) -> str:
@@ -185,22 +183,38 @@ class Experiment:
 
     @property
     def method_name(self) -> str:
-        """The method as a file names it; empty where it names none."""
-        told = "" if self.method is None else in_short(self.method)
-        return str(told["name"] if isinstance(told, dict) else told)
+        """The method as a file names it, or the default."""
+        return name_of(self.method_or_default["name"])
 
+    @property
+    def method_or_default(self) -> dict[str, Any]:
+        """The method with its options; where they are given without a name, they are those of the default method."""
+        given = self.method or {}
+        if given.get("name") is not None:
+            return given
+        halves = not self.divided and not self.external
+        default = {"name": "successive_halving"} if halves else {"name": "pbt", "default_members": 0.5}
+        return default | {option: x for option, x in given.items() if option != "name"}
 
-def located(experiment: Experiment) -> Experiment:
-    """The same with its paths as they are from here: code that it names may go elsewhere, once that is called."""
-    e, exchange = experiment, experiment.exchange
-    paths: dict[str, Any] = {
-        name: str(absolute(path)) for name in ("run_dir", "init_from") if (path := getattr(e, name))
-    }
-    if e.python and "/" in e.python:  # else it is looked for where commands are
-        paths["python"] = str(absolute(e.python))
-    if exchange.workspace:
-        exchange = replace(exchange, workspace=str(absolute(exchange.workspace)))
-    return replace(e, exchange=exchange, **paths)
+    @property
+    def divided(self) -> bool:
+        """True where the population is divided over shards, processes or workers."""
+        return self.exchange.name != "local" or (self.shards or 1) > 1
+
+    @property
+    def external(self) -> bool:
+        """True where external trainers train the members."""
+        return is_trainer(self.agent, self.python)
+
+    @property
+    def absolute_paths(self) -> dict[str, Any]:
+        """Its fields with paths as they are from here: code that it names may go elsewhere, once that is called."""
+        paths: dict[str, Any] = {x: str(absolute(path)) for x in ("run_dir", "init_from") if (path := getattr(self, x))}
+        if self.python and "/" in self.python:  # else it is looked for where commands are
+            paths["python"] = str(absolute(self.python))
+        if self.exchange.workspace:
+            paths["exchange"] = replace(self.exchange, workspace=str(absolute(self.exchange.workspace)))
+        return paths
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:

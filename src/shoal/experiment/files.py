@@ -7,7 +7,6 @@ import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,16 @@ from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, BadInput, called_here, no_run
 from shoal.core.schema import as_given, build, changed_in
 from shoal.core.space import Range
+from shoal.core.user_code import name_of
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, ExchangeSettings, Experiment, Fitness
-from shoal.experiment.registry import CALLED, REGISTRIES, in_full, in_short, name_of
+from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness
 from shoal.experiment.rules import check
 from shoal.methods.method import AGENTS
+from shoal.methods.parts import CALLED, REGISTRIES, in_full, with_defaults
 from shoal.methods.pbt import Pbt
 
-# Fields that a name is enough for: what gives the options too.
-NAMED: dict[str, Callable[[Any], Any]] = {
-    "method": partial(in_full, kind="method"),
-    "method.select": partial(in_full, kind="select"),
-    "method.explore": partial(in_full, kind="explore"),
-    "exchange": ExchangeSettings.in_full,
-}
+NAMED = ("method", "method.select", "method.explore", "exchange")  # fields that a name is enough for
 # Options that people look for beside the field they stand under, which that has with this name.
 OPTIONS = {option.name: ("method", "pbt") for option in fields(Pbt)}
 OPTIONS |= {name: ("exchange", owner) for name, owner in OF_EXCHANGE.items()}
@@ -132,20 +126,20 @@ def _names(kind: type) -> list[str]:
 def to_dict(experiment: Experiment) -> dict[str, Any]:
     """Plain data that `from_dict` takes back. Objects given in Python appear as module:name."""
     e = experiment
-    named = {"env": e.env_name, "agent": e.agent_name, "method": None if e.method is None else in_short(e.method)}
-    named["config"] = _named(e.config)
+    named = {"env": e.env_name, "agent": e.agent_name, "method": _named(e.method), "config": _named(e.config)}
     values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
     values["fitness"]["objective"] = name_of(e.fitness.objective)
-    exchange = {"name": e.exchange.name} | changed_in(e.exchange)
-    values["exchange"] = exchange if len(exchange) > 1 else e.exchange.name
+    values["exchange"] = {"name": e.exchange.name} | changed_in(e.exchange)
     if e.space is not None:
         values["space"] = {name: changed_in(r) for name, r in e.space.items()}
     return values
 
 
-def _named(values: dict[str, Any]) -> dict[str, Any]:
-    """The same, with names for functions, in mappings too."""
-    return {k: name_of(v) if callable(v) else _named(v) if isinstance(v, dict) else v for k, v in values.items()}
+def _named(value: Any) -> Any:
+    """The same, with names for functions and classes, in mappings too."""
+    if isinstance(value, dict):
+        return {k: _named(v) for k, v in value.items()}
+    return name_of(value) if callable(value) else value
 
 
 def dump(experiment: Experiment) -> str:
@@ -175,8 +169,10 @@ def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
         place = values
         for i, part in enumerate(parents):
             above = ".".join(parents[: i + 1])
-            if above in NAMED:
-                place[part] = NAMED[above](place.get(part))
+            if above == "method":
+                place[part] = with_defaults(in_full(place.get(part)))
+            elif above in NAMED and isinstance(place.get(part), str):
+                place[part] = {"name": place[part]}
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
                 raise BadField(path, f"{above} has no fields")

@@ -1,4 +1,4 @@
-"""From an experiment to the plan of a run: all that it names, made; once per run."""
+"""From an experiment to the plan of a run, in one pass: rules, method, names, kind of member, and what that decides."""
 
 from __future__ import annotations
 
@@ -15,18 +15,13 @@ from shoal.core.space import Range, SearchSpace
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
-from shoal.experiment.experiment import Experiment, located
-from shoal.experiment.hyperparameters import check_env_parameters, with_numbers
-from shoal.experiment.make import evaluation_of, make_kind
-from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse, with_method
+from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
 from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 
-NO_PROGRAM = (  # fields of an experiment: hyperparameters and counts are arguments, the others are about files and processes
-    *("seed", "generations", "interval", "hyper", "space", "init_from", "run_dir", "checkpoint", "exchange", "wandb"),
-    *("budget", "python", "processes"),
-)
 LONG = 2.0  # times as long, of which it is said
 PARTS = 8  # at most, of a population that several processes measure together
 
@@ -56,11 +51,12 @@ class Plan(NamedTuple):
 
     @property
     def structure(self) -> Any:
-        """All that compiled programs follow from: whatever is not known to be in none of them."""
-        nothing = Experiment()
-        rest = replace(self.experiment, **{name: getattr(nothing, name) for name in ("method", *NO_PROGRAM)})
-        _, first = self.evolver.init((0,), np.zeros(1, np.int64))
-        return rest, self.method.structure, sorted(split(first)[1])
+        """All that the programs of members follow from: what makes their environment and their learner, how they are
+        measured, which environment parameters they have, and how many episodes a champion plays at a time."""
+        e, (_, first) = self.experiment, self.evolver.init((0,), np.zeros(1, np.int64))
+        environment = e.env, e.env_options, sorted(split(first)[1])
+        learner = e.agent, e.config, e.population, self.method.structure
+        return environment, learner, self.evaluation, (e.final_episodes, e.fitness.final_candidates)
 
     @property
     def space(self) -> dict[str, Range]:
@@ -176,26 +172,21 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
 
     processes: how many share the shards of one population.
     """
-    method, experiment = check(experiment), located(with_method(experiment))
-    e, kind = make_kind(experiment, method)
+    method = check(experiment)
+    given = named(experiment, method)
+    kind = make_kind(given, method)
     try:
-        shards = _shards(e, kind, processes)
-        e = replace(e, shards=shards)
+        search = search_space(given, method, kind)
+        counts = _counts(given, kind, processes)
+        e = replace(given, hyper=search.fixed, space=search.ranges, **counts)  # it is final
         refuse(OF_KIND, e, method, kind)
-        if e.fitness.episodes is None:
-            e = replace(e, fitness=replace(e.fitness, episodes=kind.episodes))
-        if e.checkpoint.every is None and e.exchange.name == "directory":
-            e = replace(e, checkpoint=replace(e.checkpoint, every=1))
-        if e.budget is not None:
-            e = replace(e, generations=_enough(e, e.budget, kind))
-        e, search = with_numbers(e, method, kind)
         evolver = method.evolver(search, e.population)
         check_env_parameters(e, kind, evolver)
         iterations, steps = kind.interval(e.interval, e.generations, e.population)
+        return Plan(e, method, kind, evaluation_of(e), evolver, search, e.shards or 1, iterations, steps)
     except BaseException:
         kind.close()
         raise
-    return Plan(e, method, kind, evaluation_of(e), evolver, search, shards, iterations, steps)
 
 
 def planned(experiment: Experiment) -> Plan:
@@ -205,14 +196,24 @@ def planned(experiment: Experiment) -> Plan:
     return plan
 
 
-def _enough(e: Experiment, budget: int, kind: Kind) -> int:
-    """Generations, after which training alone has come to a budget: of whole episodes, were they of one step."""
-    least = e.population * ((e.fitness.episodes or 1) if kind.sampled else e.interval)
-    return min(-(-budget // least), LIMITS["generations"][1])
+def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
+    """The fields that the kind of member decides where they are not given. Raises BadInput for too few shards."""
+    episodes = e.fitness.episodes or kind.episodes
+    every = 1 if e.checkpoint.every is None and e.exchange.name == "directory" else e.checkpoint.every
+    generations = e.generations
+    if e.budget is not None:  # so many that training alone comes to it: of whole episodes, were they of one step
+        least = e.population * (episodes if kind.sampled else e.interval)
+        generations = min(-(-e.budget // least), LIMITS["generations"][1])
+    return {
+        "shards": _shards(e, kind, processes),
+        "fitness": replace(e.fitness, episodes=episodes),
+        "checkpoint": replace(e.checkpoint, every=every),
+        "generations": generations,
+    }
 
 
 def _shards(e: Experiment, kind: Kind, processes: int) -> int:
-    """How many shards there are. Raises BadInput where there are not enough."""
+    """The number of shards. Raises BadInput where there are not enough."""
     shards = e.shards
     if shards is None and e.exchange.name == "directory" and kind.sampled:  # pairs stay whole
         shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)

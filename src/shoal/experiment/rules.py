@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
 from shoal.core.schema import explained
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
-from shoal.experiment.registry import method
 from shoal.methods import METHODS
 from shoal.methods.method import Method
+from shoal.methods.parts import method_of
 from shoal.methods.ranges import validate
-from shoal.trainers.trainers import is_trainer
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 # The least and the most of each. Checkpoints are named by eight digits.
@@ -38,8 +36,8 @@ PATHS = ("run_dir", "exchange.workspace", "init_from")
 class Rule(NamedTuple):
     """A combination of fields that is refused.
 
-    field: the one that is said to be wrong. broken: whether it is, of the experiment, its method and, in `OF_KIND`, the
-    kind of its members; problem: what is, and advice: what to do, both with `{e}` for the experiment
+    field: the one that is said to be wrong. broken: true where it is, called with the experiment, its method and, in
+    `OF_KIND`, the kind of its members. problem, advice: both with `{e}` for the experiment
     """
 
     field: str
@@ -54,19 +52,10 @@ def _beside(field: str, other: str, there: Callable[[Experiment], bool]) -> Rule
     return Rule(field, lambda e, m: value(e) != value(Experiment()) and not there(e), f"goes with {other}")
 
 
-def _trained(e: Experiment) -> bool:
-    return is_trainer(e.agent, e.python)
-
-
-def _divided(e: Experiment) -> bool:
-    """True where the population is divided over shards, processes or workers."""
-    return e.exchange.name != "local" or (e.shards or 1) > 1
-
-
 def _not_of_trainers(field: str, problem: str, advice: str = "") -> Rule:
     """A field that trainers decide for themselves."""
     value = attrgetter(field)
-    return Rule(field, lambda e, m: _trained(e) and value(e) != value(Experiment()), problem, advice)
+    return Rule(field, lambda e, m: e.external and value(e) != value(Experiment()), problem, advice)
 
 
 def _exchanged(name: str) -> Callable[[Experiment], bool]:
@@ -91,13 +80,13 @@ RULES = (
     ),
     Rule(
         "method",
-        lambda e, m: m.ends_members and _divided(e),
+        lambda e, m: m.ends_members and e.divided,
         "ends members before the run does, which needs one shard in one process",
         "write method: pbt",
     ),
     Rule(
         "method",
-        lambda e, m: m.ends_members and _trained(e),
+        lambda e, m: m.ends_members and e.external,
         "ends members before the run does, which external trainers such as {e.agent} cannot",
         "write method: pbt",
     ),
@@ -130,11 +119,11 @@ RULES = (
         "fitness.objective; returns are always maximised",
         lambda e: e.fitness.objective is not None,
     ),
-    _beside("python", "trainers, such as agent: sb3:PPO", _trained),
-    _beside("processes", "trainers, such as agent: sb3:PPO", _trained),
+    _beside("python", "trainers, such as agent: sb3:PPO", lambda e: e.external),
+    _beside("processes", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     Rule(
         "method",
-        lambda e, m: _trained(e) and not m.trainers,
+        lambda e, m: e.external and not m.trainers,
         "its members are agents of Shoal's own, and {e.agent} is a trainer",
         f"write {', '.join(name for name, made in METHODS.items() if made().trainers)}",
     ),
@@ -176,15 +165,6 @@ OF_KIND = (
 )
 
 
-def with_method(e: Experiment) -> Experiment:
-    """The experiment with the default method, where it names none; options that it gives are those of that one."""
-    if e.method is not None and e.method.get("name") is not None:
-        return e
-    halves = not _divided(e) and not _trained(e)
-    default = {"name": "successive_halving"} if halves else {"name": "pbt", "default_members": 0.5}
-    return replace(e, method=default | {option: x for option, x in (e.method or {}).items() if option != "name"})
-
-
 def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:
     """Raise BadInput for the first rule that is broken."""
     for rule in rules:
@@ -211,9 +191,8 @@ def check(e: Experiment) -> Method:
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.levels is not None:
         e.levels.spans()
-    e = with_method(e)
-    made = method(e.method)
-    refuse(RULES, e, made)
+    method = method_of(e.method_or_default)
+    refuse(RULES, e, method)
     for name, number in e.hyper.items():
         if not math.isfinite(number):
             raise BadField(f"hyper.{name}", "must be a finite number", value=number)
@@ -222,4 +201,4 @@ def check(e: Experiment) -> Method:
             raise BadField(f"hyper.{name}", "a hyperparameter is either fixed or tuned", advice)
     for name, r in (e.space or {}).items():
         validate(name, r)
-    return made
+    return method

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField
+from shoal.core.user_code import OBJECT
 from shoal.environments.registry import SUITES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.registry import OBJECT
 from shoal.trainers.recipe import ADAPTERS, OF_FILES
 
 PLACES = (
@@ -51,7 +51,7 @@ def check_code(experiment: Experiment, given: Mapping[str, Any]) -> None:
 
 
 def untrusted(place: str, named: str, what: str) -> BadField:
-    """Why what a run names somewhere is not loaded."""
+    """The error for something that a run names and that is not loaded."""
     return BadField(
         place,
         f"the run names {what}, and to load it is to run it",
@@ -81,7 +81,7 @@ def _names(place: str, value: object) -> list[str]:
 
 
 def _is_code(place: str, name: str) -> bool:
-    """Whether a name is module:object or leads to a trainer's file, and neither an environment of a suite, an adapter's
+    """True where a name is module:object or leads to a trainer's file, and neither an environment of a suite, an adapter's
     own, nor what was given in Python."""
     first, colon, rest = name.partition(":")
     if place == "env" and first in SUITES:

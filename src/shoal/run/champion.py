@@ -20,8 +20,8 @@ from shoal.core.population import ChampionSoFar
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
+from shoal.experiment.build import acting_of
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.make import acting_of
 from shoal.experiment.rules import INT32
 from shoal.experiment.trust import open_run
 from shoal.members.acting import ActingPolicy

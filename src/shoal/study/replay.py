@@ -11,13 +11,13 @@ from typing import Any
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import Experiment, alone, located
+from shoal.experiment.experiment import Experiment, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
-from shoal.experiment.registry import method
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
+from shoal.methods.parts import method_of
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
 from shoal.report.run import read_run
@@ -60,7 +60,7 @@ def follower(
     run_dir = str(absolute(run_dir or f"{run}-replay"))  # before the environment is made
     name, tuned = experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # the run is a replay itself
-        made = method(experiment.method)
+        made = method_of(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
     elif not read_run(run).method.tunes:
@@ -79,7 +79,8 @@ def follower(
         if experiment.init_from:
             note(f"{run} started from the weights of {experiment.init_from}; this agent starts from scratch")
     else:
-        trained = located(load(file))
+        trained = load(file)
+        trained = replace(trained, **trained.absolute_paths)
         with blame(file, always=False):
             rows = _for_another(run, rows, experiment, trained, note)
     return replace(

@@ -13,7 +13,7 @@ from shoal.core.atomic import read_named
 from shoal.core.errors import BadField, error_context, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, located
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, from_dict, text_of, to_dict
 from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, Ask
@@ -210,7 +210,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
         values = _merged(values, changed)
         with error_context(prefix):
             experiment = from_dict(values)
-    return located(experiment)
+    return replace(experiment, **experiment.absolute_paths)
 
 
 def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

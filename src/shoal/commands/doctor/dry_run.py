@@ -16,8 +16,8 @@ import numpy as np
 from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.experiment.build import recipe_of
 from shoal.experiment.experiment import alone
-from shoal.experiment.make import recipe_of
 from shoal.experiment.plan import Plan
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation

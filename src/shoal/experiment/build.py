@@ -1,0 +1,269 @@
+"""What an experiment names, made: its environment, its agent and learner, or its trainers; and their hyperparameters."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from shoal.core.atomic import Damaged
+from shoal.core.env_parameters import PREFIX, defaults, joined, split
+from shoal.core.errors import BadField, unknown
+from shoal.core.population import PureEvolver
+from shoal.core.schema import build
+from shoal.core.space import SearchSpace
+from shoal.core.spec import Spec
+from shoal.core.types import Agent, Learner, SearchLearner
+from shoal.core.user_code import OBJECT, call, call_own, import_from
+from shoal.core.yaml_text import plain
+from shoal.environments import registry as environments
+from shoal.environments.device import DeviceEnvironment, lenient
+from shoal.environments.envpool import twin
+from shoal.environments.error_boundary import with_error_boundary
+from shoal.environments.evaluation import EvaluationConfig
+from shoal.environments.host import HostEnvironment
+from shoal.environments.levels import Levels, check_levels
+from shoal.environments.objective import Minimised, Objective, in_info
+from shoal.environments.randomised import with_domain_randomisation
+from shoal.environments.registry import Environment
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.rules import INT32
+from shoal.members.acting import Acting, by_agent, by_trainer
+from shoal.members.external import External
+from shoal.members.gradient_trained import GradientTrained
+from shoal.members.protocol import Kind
+from shoal.members.sampled import Sampled
+from shoal.methods import METHODS
+from shoal.methods.method import Method, check_limits
+from shoal.methods.parts import method_of, with_defaults
+from shoal.methods.ranges import nearest
+from shoal.trainers.process import Recipe
+from shoal.trainers.trainers import Trainers, own_folders
+
+
+def named(e: Experiment, method: Method) -> Experiment:
+    """The experiment with all that follows from its names: absolute paths, ids in full, and the options of agent and method.
+
+    Raises BadInput.
+    """
+    known: dict[str, Any] = e.absolute_paths | {"method": with_defaults(e.method_or_default)}
+    if not e.external:
+        agent = _agent_or_default(e, method)
+        known["agent"], known["config"] = agent, _structure(method, agent, e.config)
+        if isinstance(e.env, str) and not e.env.startswith(f"{OBJECT}:"):
+            known["env"] = environments.resolve(e.env)
+        if e.levels is not None:
+            known["levels"] = Levels(**e.levels.spans())
+    return replace(e, **known)
+
+
+def _agent_or_default(e: Experiment, method: Method) -> Any:
+    return next(iter(method.agents)) if e.agent is None else e.agent
+
+
+def _structure(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an agent, of Shoal's own with every default filled in. Raises BadInput."""
+    if not (isinstance(agent, str) and agent in method.agents):
+        return given
+    home = importlib.import_module(method.agents[agent].partition(":")[0])
+    config = asdict(build(home.Config, given, "config."))
+    for name, value in config.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int) and number > INT32:
+                raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
+    return config
+
+
+def make_kind(e: Experiment, method: Method) -> Kind:
+    """The kind of member that the agent and the method of a `named` experiment make. Raises BadInput."""
+    copies_memory = method.replay == "copy"
+    if e.external:
+        made = External(str(e.agent), partial(make_trainers, e), copies_memory)
+        try:
+            method.validate(made.tunable, e.population)
+        except BaseException:
+            made.close()
+            raise
+        return made
+    environment = make_environment(e)
+    learner = make_learner(e, environment.spec, method)
+    if isinstance(learner, SearchLearner):
+        return Sampled(environment, learner, copies_memory)
+    return GradientTrained(environment, learner, copies_memory)
+
+
+def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:
+    """Make what lets a champion of an experiment act, in an environment of this spec. champion: where it lies.
+
+    Raises BadInput, and Damaged where only a trainer would know one.
+    """
+    if e.external:
+        return by_trainer(str(e.agent), partial(make_trainers, e))
+    if spec is None:
+        raise Damaged(f"{champion}: this is no champion")
+    return by_agent(make_learner(e, spec, method_of(e.method_or_default)).agent, spec.action)
+
+
+def make_environment(e: Experiment) -> Environment:
+    """The environment that an experiment names. Raises BadInput."""
+    env, name = e.env, e.env_name
+    if isinstance(env, (DeviceEnvironment, HostEnvironment)):
+        environment: Environment = env
+    elif callable(env):
+        made = call("env_options", "the environment", env, **e.env_options)
+        environment = environments.made_by(env, made, name, e.env_options)
+    elif not isinstance(env, str):
+        problem = f"is a {type(env).__name__} that is made already, of which there can be no copies"
+        raise BadField("env", problem, "give its class, or a function that makes one")
+    elif env.startswith(f"{OBJECT}:"):
+        environment = import_from(env, "env")
+    else:
+        environment = environments.make(env, e.env_options)
+    environment = with_error_boundary(environment, name)
+    wanted = _objective(e.fitness)
+    if wanted is not None and isinstance(environment, DeviceEnvironment):
+        _check_objective(wanted, e.fitness.source, environment, name)
+    if isinstance(environment, DeviceEnvironment):
+        environment = with_domain_randomisation(environment)
+    if e.levels is not None:
+        check_levels(environment, name, e.levels.spans(), twin(name))
+    return environment
+
+
+def evaluation_of(e: Experiment) -> EvaluationConfig:
+    """The settings of the evaluations that an experiment asks for. Raises BadInput."""
+    f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
+    assert f.episodes is not None, "a plan says how many"
+    return EvaluationConfig(f.source, f.episodes, f.actions == "greedy", f.step_limit, _objective(f), levels, f.levels)
+
+
+def _objective(fitness: Fitness) -> Objective:
+    """What counts instead of an episode's return: a dotted key into its last info, or a function of that."""
+    value = fitness.objective
+    if value is None:
+        return None
+    if isinstance(value, str) and ":" in value:
+        value = import_from(value, "fitness.objective")
+    if not callable(value) and not isinstance(value, str):
+        raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
+    return value if fitness.direction == "maximise" else Minimised(value)
+
+
+def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironment, name: str) -> None:
+    """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
+    if environment.info is None:
+        there = "those of brax, Playground and the host have one"
+        raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
+    if source == "training":
+        problem = "on a device it is read in evaluations only"
+        raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
+    info: Any = environment.info
+    with lenient():
+        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
+
+
+def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchLearner:
+    """The learner of an experiment's members, for an environment's spec. Raises BadInput."""
+    agent = _make_agent(e, _agent_or_default(e, method), spec, method)
+    method.validate(agent, e.population)
+    return method.learner(agent, e.population)
+
+
+def _make_agent(e: Experiment, agent: Any, spec: Spec, method: Method) -> Agent:
+    """The agent, one of those that the method knows or of the user's own."""
+    if isinstance(agent, str) and agent in method.agents:
+        module, _, factory = method.agents[agent].partition(":")
+        try:
+            return call("config", agent, getattr(importlib.import_module(module), factory), spec, **e.config)
+        except BadField as error:
+            if len(method.agents) > 1 or error.field != "agent":
+                raise  # else there is no other agent to take, whatever it advises
+            raise BadField("method", f"{agent} {error.problem}", value=e.method_name) from error
+    if callable(agent):
+        return call("config", "the agent", agent, spec, **e.config)
+    if not (isinstance(agent, str) and ":" in agent):
+        raise _no_agent(agent, e.method_name, method)
+    made = call_own("agent", agent, import_from(agent, "agent"), spec, **e.config)
+    if not isinstance(made, Agent):
+        raise BadField("agent", f"{agent} gives a {type(made).__name__}", "it must give an Agent")
+    return made
+
+
+def _no_agent(agent: Any, name: str, method: Method) -> BadField:
+    """The error for an agent that the method cannot train."""
+    known = f"{', '.join(method.agents)}, or module:factory of your own"
+    if not isinstance(agent, str):
+        return BadField("agent", f"write one of {known}", value=f"{agent!r}")
+    others = [other for other, kind in METHODS.items() if agent in kind.agents]
+    if not others:
+        return unknown("agent", agent, method.agents)
+    advice = f"{agent} goes with method {' or '.join(others)}"
+    return BadField("agent", f"method {name} trains {known}", advice, value=agent)
+
+
+def make_trainers(e: Experiment) -> Trainers:
+    """The trainers that an experiment names. Raises BadInput where there are none."""
+    return Trainers(recipe_of(e), e.python, e.processes)
+
+
+def recipe_of(e: Experiment) -> Recipe:
+    """The recipe that an experiment's trainers are made from."""
+    return Recipe(e.agent, str(e.env), e.env_options, e.config, own_folders())
+
+
+def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
+    """The hyperparameters of the members: what is tuned, from where, and the values of the others. Raises BadInput."""
+    agent, name = kind.tunable, e.method_name
+    known = defaults(agent, kind.env_parameters)
+    for place, names in (("hyper", e.hyper), ("space", e.space or {})):
+        for x in names:
+            if x not in known:
+                raise _unknown_name(place, x, known, e.env_name)
+    for x, option in method.chosen.items():
+        if x in e.hyper:
+            raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
+    for x, value in e.hyper.items():
+        check_limits(agent, f"hyper.{x}", x, value)
+    space = e.space
+    if space is None:
+        space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
+    for x, r in space.items():
+        for end, numbers in {"low": [r.low], "high": [r.high], "start": [r.start], "choices": r.choices or ()}.items():
+            for number in numbers:
+                if number is not None:
+                    check_limits(agent, f"space.{x}.{end}", x, number)
+    given = agent.hyper._asdict() | e.hyper
+    fixed = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
+    start = {x: float(nearest(r, np.array(known[x] if r.start is None else r.start))) for x, r in space.items()}
+    return SearchSpace(space, start, fixed)
+
+
+def check_env_parameters(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:
+    """Raise BadInput where a method sets environment parameters that the environment or its members lack."""
+    _, first = evolver.init((e.seed,), np.zeros(1, np.int64))
+    for name in split(first)[1]:
+        if name not in kind.env_parameters:
+            raise _unknown_name("method", f"{PREFIX}{name}", joined({}, kind.env_parameters), e.env_name)
+        if e.fitness.source == "training":
+            problem = f"training episodes differ from member to member, by {PREFIX}{name}"
+            raise BadField("fitness.source", problem, "write evaluation", value="training")
+        if kind.sampled:
+            problem = f"method {e.method_name} learns from the episodes that measure its members"
+            raise BadField("hyper", problem, "their environments stay as they are", name=f"{PREFIX}{name}")
+
+
+def _unknown_name(place: str, name: str, known: Iterable[str], env: str) -> BadField:
+    """The error for a hyperparameter that neither the agent nor the environment has."""
+    own, env_parameters = split(dict.fromkeys(known))
+    if not name.startswith(PREFIX):
+        return unknown(place, name, own)
+    if not env_parameters:
+        others = f"perhaps {twin(env)} has some" if twin(env) else ""
+        return BadField(place, f"does not exist: {env} has no numbers that can be tuned", others, name=name)
+    return unknown(place, name, joined({}, env_parameters))

@@ -1,0 +1,86 @@
+"""Methods, selectors and explorers: the mapping of name and options that an experiment holds, and what is made of it."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import MISSING, fields, is_dataclass, replace
+from typing import Any
+
+from shoal.core.errors import BadField, unknown
+from shoal.core.schema import as_given, build
+from shoal.core.user_code import call_own, import_from
+from shoal.methods import METHODS
+from shoal.methods.explore import EXPLORERS
+from shoal.methods.method import Method
+from shoal.methods.select import SELECTORS
+
+# What a selector and an explorer are called with.
+CALLED = {"select": "key, stats, mine", "explore": "key, hyper, space, uid"}
+REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
+
+
+def in_full(given: Any, kind: str = "method") -> dict[str, Any]:
+    """The mapping of name and options that a name, an object or a mapping stands for; parts of a method too.
+
+    The name of what Python has made itself is its class, with its fields as options, or else the object.
+    """
+    if is_dataclass(given) and not isinstance(given, type):
+        names = {cls: name for name, cls in REGISTRIES[kind].items()}
+        given = {"name": names.get(type(given), type(given))} | as_given(given)
+    elif not isinstance(given, dict):
+        given = {"name": given}
+    parts = {x: in_full(given[x], x) for x in CALLED if kind == "method" and x in given}
+    return given | parts
+
+
+def with_defaults(method: dict[str, Any]) -> dict[str, Any]:
+    """The mapping with every option of a method of Shoal's, but for those that are None."""
+    if method["name"] not in METHODS:
+        return method
+    defaults = {f.name: f.default for f in fields(METHODS[method["name"]]) if f.default not in (MISSING, None)}
+    return in_full({"name": method["name"]} | defaults | method)
+
+
+def method_of(given: Any) -> Method:
+    """The method that a mapping, a name or an object says, with its selector and its explorer. Raises BadInput."""
+    made = part(given, "method")
+    options = [f.name for f in fields(made)]
+    return replace(made, **{x: part(getattr(made, x), f"method.{x}") for x in CALLED if x in options})
+
+
+def part(given: Any, field: str) -> Any:
+    """The method, selector or explorer that stands in a field. Raises BadInput."""
+    kind = field.rpartition(".")[2]
+    registry, options = REGISTRIES[kind], in_full(given, kind)
+    name = options.pop("name", None)
+    if name is None:
+        having = [known for known, cls in registry.items() if options.keys() <= {f.name for f in fields(cls)}]
+        raise BadField(field, f"needs a name, one of {', '.join(having or registry)}")
+    if isinstance(name, str) and ":" not in name:
+        if name not in registry:
+            raise unknown(field, name, registry)
+        return build(registry[name], options, f"{field}.")
+    target = import_from(name, field) if isinstance(name, str) else name
+    made = call_own(field, f"{name}", target, **options) if isinstance(target, type) or options else target
+    if not _fits(made, kind):
+        if target is name:
+            names = ", ".join(registry)
+            raise BadField(field, f"write one of {names}, or a mapping of name and options", value=f"{name!r}")
+        use = f"is called with ({CALLED[kind]})" if kind in CALLED else "is a subclass of shoal.methods.method.Method"
+        raise BadField(field, f"{name} is none: what goes here {use}")
+    return made
+
+
+def _fits(made: Any, kind: str) -> bool:
+    """True for an object that can be a method, selector or explorer."""
+    if kind not in CALLED:
+        return isinstance(made, Method)
+    if isinstance(made, type) or not callable(made):
+        return False
+    try:
+        inspect.signature(made).bind(*CALLED[kind].split(", "))
+    except TypeError:
+        return False
+    except ValueError:  # it has no signature, as some of Python's own functions
+        pass
+    return True
