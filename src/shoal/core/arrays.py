@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from shoal.core.atomic import Damaged
-
-if TYPE_CHECKING:
-    from shoal.core.types import PyTree
+from shoal.core.types import PyTree
 
 Arrays = dict[str, np.ndarray]
 

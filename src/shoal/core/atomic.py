@@ -57,7 +57,7 @@ def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
 
 
 def create_file(path: Path, data: bytes) -> bool:
-    """Write a file unless there is one, all at once; of several processes that try, one succeeds. Whether it did.
+    """Write a file unless there is one, all at once, and return True; of several processes that try, one succeeds.
 
     Raises BadInput where the file system has no hard links, and OSError.
     """

@@ -6,12 +6,11 @@ Nothing is ever measured in an environment with other values than its own.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from shoal.core.types import Tunable
+from shoal.core.types import Tunable
 
 PREFIX = "env."
 LARGEST = float(np.finfo(np.float32).max)

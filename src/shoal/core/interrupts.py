@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = range(
-    4
-)  # exit codes; of a signal with nothing to resume, BY_SIGNAL + its number
+# Exit codes; of a signal with nothing to resume, BY_SIGNAL + its number.
+DONE, FAILED, BAD_INPUT, INTERRUPTED = range(4)
 BY_SIGNAL = 128
 COMPILING = "compiling"  # the name of threads for which a command that ends does not wait
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

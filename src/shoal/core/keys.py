@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from shoal.core.population import Seed
+from shoal.core.types import PyTree
+
 if TYPE_CHECKING:
     import jax
-
-    from shoal.core.population import Seed
-    from shoal.core.types import PyTree
 
 FAR = 1000  # uids that lie this far apart, or farther, are drawn by themselves
 PLACES = 16  # bits of a place in `order`, at most; as many are left to be drawn, at least

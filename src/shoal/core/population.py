@@ -1,4 +1,4 @@
-"""What evolution sees of a population, and what it decides: no agent, no environment, and no JAX.
+"""The population as evolution sees it, and decisions about it: no agent, no environment, and no JAX.
 
 Axes in every docstring: N members of a shard, M visible members.
 """
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from shoal.core.space import Range
+
+Values = dict[str, np.ndarray]  # of hyperparameters by name, float32 [N] each
 
 
 class PopulationStats(NamedTuple):
@@ -146,13 +148,11 @@ class Select(Protocol):
 class Explore(Protocol):
     """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's random numbers. Returns new values."""
 
-    def __call__(
-        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
-    ) -> dict[str, np.ndarray]: ...
+    def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values: ...
 
 
 # (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
-Init = Callable[[Seed, np.ndarray], tuple[Any, dict[str, np.ndarray]]]
+Init = Callable[[Seed, np.ndarray], tuple[Any, Values]]
 # (key, state, stats [M], mine [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
 Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | DistributionUpdate]]
 

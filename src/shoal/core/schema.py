@@ -15,7 +15,7 @@ from operator import index
 from os import PathLike, fspath
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from shoal.core.errors import BadField, schedule_here, unknown
+from shoal.core.errors import BadField, error_context, schedule_here, unknown
 
 WORDS = {
     int: "a whole number",
@@ -30,10 +30,8 @@ WORDS = {
 def build(kind: type, values: Any, prefix: str) -> Any:
     """Build a dataclass from plain data. Raises BadInput that names the field by its dotted path, `prefix` in front."""
     made = converted(kind, values, prefix)
-    try:
+    with error_context(prefix.rstrip(".")):
         return kind(**made)
-    except BadField as error:
-        raise error.within(prefix.rstrip(".")) from error
 
 
 def converted(kind: type, values: Any, prefix: str = "") -> dict[str, Any]:
@@ -65,7 +63,9 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, hint):
-            return build(hint, _in_full(hint, value, place), f"{place}.")
+            with error_context(place):
+                value = hint.in_full(value) if hasattr(hint, "in_full") else value
+            return build(hint, value, f"{place}.")
         made = build(hint, as_given(value), f"{place}.")
         return value if made == value else made
     options, base = get_args(hint), get_origin(hint) or hint
@@ -97,14 +97,6 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise BadField(place, f"must be {WORDS.get(base, 'a list')}", schedule_here(place, value), value=f"{value!r}")
     return value
-
-
-def _in_full(kind: type, value: Any, place: str) -> Any:
-    """Expand plain data to fields where a dataclass has a short form (`in_full`). Raises BadInput."""
-    try:
-        return getattr(kind, "in_full", lambda value: value)(value)
-    except BadField as error:
-        raise error.within(place) from error
 
 
 def as_given(made: Any) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-if TYPE_CHECKING:
-    from shoal.core.types import PyTree
+from shoal.core.types import PyTree
 
 
 def take(tree: PyTree, rows: Any) -> PyTree:

@@ -67,13 +67,20 @@ def one_line(error: BaseException) -> str:
 
 def call(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:
     """Call what the user named. Raises BadInput where it does not take these options; its own errors pass."""
+    if problem := misfit(function, *arguments, **options):
+        raise BadField(field, f"{what} does not take {options or f'{len(arguments)} arguments'}: {problem}")
+    return function(*arguments, **options)
+
+
+def misfit(function: Callable, /, *arguments: Any, **options: Any) -> str:
+    """Describe why a function does not take these arguments; empty where it does."""
     try:
         inspect.signature(function).bind(*arguments, **options)
     except TypeError as error:
-        raise BadField(field, f"{what} does not take {options or f'{len(arguments)} arguments'}: {error}") from error
+        return str(error)
     except ValueError:  # a function without a signature, such as some of Python's own
         pass
-    return function(*arguments, **options)
+    return ""
 
 
 def call_own(field: str, what: str, function: Callable, /, *arguments: Any, **options: Any) -> Any:

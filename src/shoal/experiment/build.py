@@ -1,4 +1,4 @@
-"""What an experiment names, made: its environment, its agent and learner, or its trainers; and their hyperparameters."""
+"""From names to objects: environment, agent and learner, or trainers; and the hyperparameters of the members."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def evaluation_of(e: Experiment) -> EvaluationConfig:
 
 
 def _objective(fitness: Fitness) -> Objective:
-    """What counts instead of an episode's return: a dotted key into its last info, or a function of that."""
+    """The objective that counts instead of returns: a dotted key into an episode's last info, or a function of that."""
     value = fitness.objective
     if value is None:
         return None

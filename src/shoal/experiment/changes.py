@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from shoal.core.schema import as_given
 from shoal.core.user_code import OBJECT
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import CHANGEABLE, Experiment
-from shoal.experiment.files import of_run, to_dict
+from shoal.experiment.files import differing, of_run, to_dict
 from shoal.experiment.trust import check_code
 
 
@@ -24,7 +24,8 @@ def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experim
     """
     run = of_run(place)
     before = {name: getattr(run, name) for name in given if hasattr(run, name)}
-    whole = {name: as_given(x) | given[name] for name, x in before.items() if _of_settings(x, given[name])}
+    records = [(name, x) for name, x in before.items() if is_dataclass(x)]
+    whole = {name: as_given(x) | given[name] for name, x in records if isinstance(given[name], dict)}
     now = replace(run, **{**given, **whole})
     made = replace(run, **{name: _completed(x, getattr(now, name), name) for name, x in before.items()})
     check_changes(run, made, objects=True)
@@ -36,14 +37,9 @@ def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experim
 def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> None:
     """Raise BadField about the first field that is not as the run has it and may not change. objects: but those that its
     file could not name."""
-    for path, old, new in _differing(plain(to_dict(run)), plain(to_dict(now))):
+    for path, old, new in differing(plain(to_dict(run)), plain(to_dict(now))):
         if path not in CHANGEABLE and not (objects and _again(old, new)):
             raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
-
-
-def _of_settings(before: Any, now: Any) -> bool:
-    """True where some fields are given of a record."""
-    return is_dataclass(before) and isinstance(now, dict)
 
 
 def _completed(before: Any, now: Any, path: str) -> Any:
@@ -53,15 +49,6 @@ def _completed(before: Any, now: Any, path: str) -> Any:
     if isinstance(before, dict) and isinstance(now, dict) and isinstance(now.get("name", ""), str):
         return before | {name: _completed(before.get(name), x, f"{path}.{name}") for name, x in now.items()}
     return before if now is None and path not in CHANGEABLE else now
-
-
-def _differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The dotted paths at which two pieces of plain data differ, with what each has there."""
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in sorted(old.keys() | new.keys()):
-            yield from _differing(old.get(name), new.get(name), f"{path}.{name}" if path else name)
-    elif old != new:
-        yield path, old, new
 
 
 def _again(old: Any, new: Any) -> bool:

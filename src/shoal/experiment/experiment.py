@@ -23,7 +23,7 @@ CHANGEABLE = (  # in a run
 
 @dataclass(frozen=True)
 class Fitness:
-    """How the fitness of a member is measured: its mean raw return."""
+    """Fitness of a member, which is its mean raw return."""
 
     source: Literal["evaluation", "training"] = "evaluation"
     """evaluation: episodes without learning; training: the training episodes that ended within the interval, among which
@@ -49,7 +49,7 @@ class Fitness:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How a run is saved."""
+    """Checkpoints of a run."""
 
     every: int | None = None
     """generations between two checkpoints; by default 1, or of short ones as many as take 0.25 s (not where workers share a
@@ -60,7 +60,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class ExchangeSettings:
-    """How processes see each other: a name, and what only that one has."""
+    """Exchange between processes: a name, and what only that one has."""
 
     name: Literal["local", "mpi", "directory"] = "local"
     """local, mpi or directory"""
@@ -89,7 +89,7 @@ OF_EXCHANGE = {"timeout": "mpi", "workspace": "directory", "worker": "directory"
 
 @dataclass(frozen=True)
 class WeightsAndBiases:
-    """Where Weights & Biases shows a run."""
+    """Place of a run at Weights & Biases."""
 
     project: str = "shoal"
     """the project, which is made when it does not exist"""
@@ -168,7 +168,7 @@ class Experiment:
             vars(self).update(method=in_full(self.method))
 
     def __repr__(self) -> str:
-        """What makes it: the fields that are not as they are by default."""
+        """The fields that are not as they are by default."""
         return f"Experiment({', '.join(f'{name}={value!r}' for name, value in changed_in(self).items())})"
 
     @property

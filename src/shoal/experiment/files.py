@@ -45,7 +45,7 @@ def read(path: Path) -> Experiment:
 
 
 def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
-    """What a file says that a user has named. Raises BadInput, with the nearest name in its folder."""
+    """The text of a file that a user has named. Raises BadInput, with the nearest name in its folder."""
     try:
         return read(path).decode()
     except OSError as error:
@@ -148,16 +148,17 @@ def dump(experiment: Experiment) -> str:
 
 
 def differences(one: Experiment, other: Experiment) -> list[str]:
-    """Dotted names of the fields in which two experiments differ."""
-    a, b = plain(to_dict(one)), plain(to_dict(other))
-    found = []
-    for name in sorted(a.keys() | b.keys()):
-        x, y = a.get(name), b.get(name)
-        if isinstance(x, dict) and isinstance(y, dict):
-            found += [f"{name}.{key}" for key in sorted(x.keys() | y.keys()) if x.get(key) != y.get(key)]
-        elif x != y:
-            found.append(name)
-    return found
+    """Dotted paths of the fields in which two experiments differ."""
+    return [path for path, _, _ in differing(plain(to_dict(one)), plain(to_dict(other)))]
+
+
+def differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The dotted paths at which two pieces of plain data differ, with what each has there."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in sorted(old.keys() | new.keys()):
+            yield from differing(old.get(name), new.get(name), f"{path}.{name}" if path else name)
+    elif old != new:
+        yield path, old, new
 
 
 def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:

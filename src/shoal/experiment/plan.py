@@ -27,7 +27,7 @@ PARTS = 8  # at most, of a population that several processes measure together
 
 
 class Plan(NamedTuple):
-    """What a run follows: an experiment with every default filled in, and all that it names.
+    """The plan that a run follows: an experiment with every default filled in, and all that it names.
 
     iterations: parts that make an interval of the whole population
     steps: those of a member in it; 0 where whole episodes make one
@@ -45,7 +45,7 @@ class Plan(NamedTuple):
 
     @property
     def setup(self) -> Setup:
-        """What the shards of the members are made with."""
+        """The arguments that shards are made with."""
         ends = self.method.ends_members
         return Setup(self.experiment.seed, self.evaluation, self.steps, ends_members=ends, structure=self.structure)
 
@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
     @property
     def lengthening(self) -> float:
-        """How many times as long training takes as if nobody ended: the fewer members are left, the more devices wait."""
+        """Time of training as a multiple of the one if nobody ended: the fewer members are left, the more devices wait."""
         (_, population), *_ = self.sizes
         ends = [share for share, _ in self.sizes[1:]] + [1.0]
         side_by_side = jax.default_backend() != "cpu"  # an accelerator trains all members at a time
@@ -104,13 +104,13 @@ class Plan(NamedTuple):
 
     @property
     def slowed(self) -> str:
-        """How much longer that takes, and what to do, where it is much; else nothing."""
+        """A warning where that takes much longer, with what to do; else nothing."""
         times, instead = self.lengthening, "with method: pbt all members train to the end"
         return f"{times:.3g} times as long as with all of them side by side; {instead}" if times > LONG else ""
 
     @property
     def normalised(self) -> str:
-        """How the environment itself normalises what it gives, what comes of that, and what to do; else nothing."""
+        """A warning where the environment itself normalises what it gives, with what to do; else nothing."""
         kind = self.kind.compiled
         environment = kind.environment if kind else None
         if not (isinstance(environment, HostEnvironment) and environment.normalising):
@@ -131,7 +131,7 @@ class Plan(NamedTuple):
         return list(np.array_split(every, processes)[process])
 
     def progress(self, generations: int, steps: int) -> float:
-        """How much of the run is done after so many generations and steps, those of evaluations included; 1: all of it."""
+        """The share of the run that is done after so many generations and steps, those of evaluations included."""
         e = self.experiment
         return max(generations / e.generations, 0.0 if e.budget is None else steps / e.budget)
 

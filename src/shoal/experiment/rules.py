@@ -1,4 +1,4 @@
-"""What an experiment may not say, whatever its environment and agent: each combination of fields is one entry of a table."""
+"""Rules for experiments, whatever their environment and agent: each combination that is refused is an entry of a table."""
 
 from __future__ import annotations
 

@@ -20,13 +20,12 @@ from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
 from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace
-from shoal.core.types import Agent, Member, Population, Rollout, SearchLearner
+from shoal.core.types import Agent, Member, Population, PyTree, Rollout, SearchLearner, Tunable
 from shoal.methods.method import AGENTS, Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
 
-    from shoal.core.types import PyTree, Tunable
     from shoal.methods import shared_critic
     from shoal.rl import replay_buffer as ring
 
@@ -47,9 +46,7 @@ class CemRlShared(NamedTuple):
 
     distribution: Distribution
     critic: shared_critic.Critic
-    memory: (
-        ring.ReplayBuffer
-    )  # [S, 1, ...]: steps of all members, in no order, so that none is the successor of another
+    memory: ring.ReplayBuffer  # [S, 1, ...]: steps of all members, in no order; none is the successor of another
 
 
 @dataclass(frozen=True)
@@ -111,9 +108,7 @@ class CemRl(Method):
         # Without exploration noise, as sampled parameters explore.
         hyper = shared_critic.td3_hyper("CemRlHyper", left_out="exploration_noise", update_ratio=(1.0, RATIO))
 
-        def act(
-            learned: shared_critic.Actor, hyper: Any, obs: jax.Array, carry: Any, key: jax.Array
-        ) -> tuple[Any, Any, Any]:
+        def act(learned: Any, hyper: Any, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
             return *agent.greedy(learned, obs, carry), ()
 
         def init(key: jax.Array, uid: jax.Array, hyper: Any) -> Population:
@@ -225,12 +220,7 @@ class CemRl(Method):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """The cross-entropy method: weights by the logarithm of the rank; hyperparameters do not change."""
 
-        def init(key: Seed, uid: np.ndarray) -> tuple[tuple[()], dict[str, np.ndarray]]:
-            return (), same_for_all(search.fixed, len(uid))
-
-        def decide(
-            key: Seed, state: tuple[()], stats: PopulationStats, mine: np.ndarray
-        ) -> tuple[tuple[()], DistributionUpdate]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, DistributionUpdate]:
             elites = max(len(stats.fitness) // 2, 1) if self.elites is None else self.elites
             hyper = {name: values[mine] for name, values in stats.hyper.items()}
             weights = log_ranks(stats.fitness, elites)
@@ -238,7 +228,7 @@ class CemRl(Method):
             metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}
             return state, DistributionUpdate(weights, hyper, metrics)
 
-        return PureEvolver(init, decide)
+        return PureEvolver(lambda key, uid: ((), same_for_all(search.fixed, len(uid))), decide)
 
     def explanation(self, population: int) -> str:
         trained = self._trained(population)

@@ -21,13 +21,12 @@ from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace
-from shoal.core.types import Agent, Learner, Member, Population, Rollout
+from shoal.core.types import Agent, Learner, Member, Population, PyTree, Rollout, Tunable
 from shoal.methods.method import AGENTS, Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
 
-    from shoal.core.types import PyTree, Tunable
     from shoal.methods import shared_critic
     from shoal.rl import replay_buffer as ring
 
@@ -112,9 +111,7 @@ class Dvd(Method):
             memory = ring.empty(net.spec, slots, environments)
             return Population(members, DvdShared(critic, memory, jnp.float32(0)), hyper)
 
-        def update(
-            population: Population, rollout: Rollout, keys: jax.Array
-        ) -> tuple[Population, dict[str, jax.Array]]:
+        def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, Any]]:
             common, hyper = population.shared, population.hyper
             together = jax.tree.map(side_by_side, rollout._replace(extras=()))
             memory = ring.store(common.memory, together, usable(together), common.memory.owner)

@@ -178,15 +178,10 @@ class Es(Method):
         return learner._replace(watches=True, watch=watch) if normalises else learner
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        """Return the evolver, which weights members by centred ranks."""
+        """Return the evolver, which weights members by centred ranks; its state is the steps of all so far."""
         limits = declared(EsHyper)
 
-        def init(key: Seed, uid: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-            return np.array(0), same_for_all(search.fixed, len(uid))
-
-        def decide(
-            key: Seed, state: np.ndarray, stats: PopulationStats, mine: np.ndarray
-        ) -> tuple[np.ndarray, DistributionUpdate]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, DistributionUpdate]:
             hyper = {name: values[mine] for name, values in stats.hyper.items()}
             for name in ("sigma", "learning_rate"):
                 factor, end = getattr(self, f"{name}_decay"), max(getattr(self, f"{name}_end"), limits[name].least)
@@ -197,7 +192,7 @@ class Es(Method):
                 hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
             return np.array(steps), DistributionUpdate(centred_ranks(stats.fitness), hyper)
 
-        return PureEvolver(init, decide)
+        return PureEvolver(lambda key, uid: (np.array(0), same_for_all(search.fixed, len(uid))), decide)
 
     def explanation(self, population: int) -> str:
         return (

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.keys import derive, draws
-from shoal.core.population import Seed
+from shoal.core.population import Seed, Values
 from shoal.core.space import Range
 from shoal.methods.ranges import perturb, sample, shift, validate
 
@@ -30,9 +30,7 @@ class Explorer:
         """New values, float32 [N], from the inherited `x` [N] and random numbers `u` [N, 4], uniform in [0, 1)."""
         raise NotImplementedError
 
-    def __call__(
-        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         return {
             name: self.change(name, space[name], x, draws(derive(key, name), uid, 4)) if name in space else x
             for name, x in hyper.items()
@@ -94,9 +92,7 @@ class Mutate(Explorer):
             if rule not in ("mutate_float", "mutate_discount"):
                 raise BadField(f"rules.{name}", "is neither 'mutate_float' nor 'mutate_discount'", value=repr(rule))
 
-    def __call__(
-        self, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         ruled = dict(space)
         for name, rule in self.rules.items():
             if name not in space:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from shoal.core.errors import BadField
-
-if TYPE_CHECKING:
-    from shoal.core.population import PureEvolver
-    from shoal.core.space import Range, SearchSpace
-    from shoal.core.types import Agent, Learner, SearchLearner, Tunable
+from shoal.core.population import PureEvolver
+from shoal.core.space import Range, SearchSpace
+from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 

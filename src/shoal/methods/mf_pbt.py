@@ -14,7 +14,7 @@ in every `periods[m]`-th round. In such a round, of its members from the best to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -22,11 +22,9 @@ from shoal.core.errors import BadField
 from shoal.core.keys import derive, draws
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import SearchSpace
+from shoal.core.types import Tunable
 from shoal.methods.explore import Perturb
 from shoal.methods.pbt import Copying, inherit
-
-if TYPE_CHECKING:
-    from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True, kw_only=True)

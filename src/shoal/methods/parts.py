@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import MISSING, fields, is_dataclass, replace
 from typing import Any
 
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import as_given, build
-from shoal.core.user_code import call_own, import_from
+from shoal.core.user_code import call_own, import_from, misfit
 from shoal.methods import METHODS
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.method import Method
@@ -75,12 +74,4 @@ def _fits(made: Any, kind: str) -> bool:
     """True for an object that can be a method, selector or explorer."""
     if kind not in CALLED:
         return isinstance(made, Method)
-    if isinstance(made, type) or not callable(made):
-        return False
-    try:
-        inspect.signature(made).bind(*CALLED[kind].split(", "))
-    except TypeError:
-        return False
-    except ValueError:  # it has no signature, as some of Python's own functions
-        pass
-    return True
+    return not isinstance(made, type) and callable(made) and not misfit(made, *CALLED[kind].split(", "))

@@ -26,7 +26,7 @@ import numpy as np
 
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive, draws
-from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed
+from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Values
 from shoal.core.space import Range, SearchSpace
 from shoal.methods.gaussian_process import fitted, highest_bound
 from shoal.methods.pbt import Selecting, inherit
@@ -76,7 +76,7 @@ class Pb2(Selecting):
             raise BadField("method.rows", problem, value=self.rows)
         first = super().initial_values(search)
 
-        def init(key: Seed, uid: np.ndarray) -> tuple[State, dict[str, np.ndarray]]:
+        def init(key: Seed, uid: np.ndarray) -> tuple[State, Values]:
             state = {
                 "rows": np.full((self.rows, PLACES + tuned), np.nan),
                 "before": np.full(len(uid), np.nan),
@@ -159,7 +159,7 @@ def around(space: dict[str, Range], hyper: dict[str, float], side: float) -> tup
     return np.maximum(centre - reach, 0), np.minimum(centre + reach, 1)
 
 
-def located(space: dict[str, Range], hyper: dict[str, np.ndarray], members: int) -> np.ndarray:
+def located(space: dict[str, Range], hyper: Values, members: int) -> np.ndarray:
     """Positions of hyperparameters in the unit scale, float64 [N, D]."""
     return np.column_stack([np.empty((members, 0)), *(places(r, hyper[name]) for name, r in space.items())])
 
@@ -204,9 +204,7 @@ def explorer(
     numbers, choices = [int(own[0]) for own in columns if len(own) == 1], [own for own in columns if len(own) > 1]
     fitness_of = dict(zip(stats.uid[mine].tolist(), fitness.tolist(), strict=True))
 
-    def bandit(
-        key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
-    ) -> dict[str, np.ndarray]:
+    def bandit(key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         chosen, expected = np.empty((len(uid), len(space))), process
         for child in np.argsort(uid):
             u = draws(derive(key, "bandit"), uid[child : child + 1], STARTS * len(space)).reshape(STARTS, -1)

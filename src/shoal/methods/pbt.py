@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive
-from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Select
+from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Select, Values
 from shoal.core.space import Range, SearchSpace
+from shoal.core.types import Tunable
 from shoal.core.user_code import call_own
 from shoal.methods.independent import Tuning
-
-if TYPE_CHECKING:
-    from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +102,7 @@ class Pbt(Selecting):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         sampled = self.initial_values(search)
 
-        def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
+        def init(key: Seed, uid: np.ndarray) -> tuple[Any, Values]:
             state, hyper = sampled(key, uid)
             default = self.holds_defaults(uid, population)
             for name, value in search.defaults.items():
@@ -145,7 +143,7 @@ def inherit(
     donors: np.ndarray,
     explores: np.ndarray,
     space: dict[str, Range],
-) -> dict[str, np.ndarray]:
+) -> Values:
     """The hyperparameters [N] that members go on with: those of their donors, int64 [N], changed where one explores.
 
     mine: int64 [N], the rows of the members. explores: bool [N]. Raises BadInput where the explorer fails, or gives
@@ -160,9 +158,7 @@ def inherit(
     return hyper
 
 
-def _explored(
-    explore: Explore, key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], uid: np.ndarray
-) -> dict[str, np.ndarray]:
+def _explored(explore: Explore, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
     """New values [N] of the same names. Raises BadInput where the explorer fails, or gives anything else."""
     changed = call_own("method.explore", _name(explore), explore, key, hyper, space, uid)
     if not isinstance(changed, dict) or changed.keys() != hyper.keys():

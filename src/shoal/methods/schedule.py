@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,10 +11,8 @@ from shoal.core.env_parameters import split
 from shoal.core.errors import BadField, unknown
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import SearchSpace
+from shoal.core.types import Tunable
 from shoal.methods.method import Method, check_limits, same_for_all
-
-if TYPE_CHECKING:
-    from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True)

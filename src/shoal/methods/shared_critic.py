@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import jax
 import jax.numpy as jnp
@@ -19,14 +19,10 @@ from shoal.agents.td3 import Networks, critic_step, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.space import HyperparameterSpec
-from shoal.core.types import Agent, Member
+from shoal.core.types import Agent, Hyper, Member, PyTree
 from shoal.rl import replay_buffer as ring
 from shoal.rl.off_policy import ADAM, adam_step, polyak_update
-
-if TYPE_CHECKING:
-    from shoal.core.types import Hyper, PyTree
-    from shoal.rl.replay_buffer import Batch, ReplayBuffer
-
+from shoal.rl.replay_buffer import Batch, ReplayBuffer
 
 METRICS = ("loss/critic", "value/mean", "value/target")  # of a joint update, [N] each
 

@@ -4,19 +4,17 @@ steps of those that end. Between the rungs members may copy and explore as in po
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from shoal.core.errors import BadField, check_least
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import SearchSpace
+from shoal.core.types import Tunable
 from shoal.methods.independent import unchanged
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import significantly_better
-
-if TYPE_CHECKING:
-    from shoal.core.types import Tunable
 
 
 @dataclass(frozen=True, kw_only=True)
