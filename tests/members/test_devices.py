@@ -25,6 +25,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import shards
 from shoal.members.devices import Layout, covered
+from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
 from shoal.run.loop import train
@@ -191,7 +192,7 @@ def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     both.begin(hyper_of("ppo", agent, 4)._asdict())
     for _ in range(2):
         state = both.state()
-        kept = [(part["learned"], part["rest"]["population"], part["rest"]["rollouts"]) for part in state.values()]
+        kept = [(part["learned"], part["rest"]["population"], part["rest"]["rollouts"]) for part in state]
         assert all(isinstance(x, np.ndarray) for x in jax.tree.leaves(kept))
         both.restore(state, 0)
 
@@ -297,3 +298,21 @@ def test_learning_is_traced_for_its_metrics_and_for_its_program(tmp_path: Path) 
 
     train(tiny(tmp_path / "run", generations=1, agent=counted))
     assert len(traced) == 2
+
+
+def test_the_final_evaluation_plays_the_same_episodes_on_any_number_of_devices(monkeypatch):
+    """Also where the members of a run that halves take turns, as many at a time as there are devices."""
+    agent, every, played = make_agent("ppo", layers=(), normalise_observations=False), jax.devices(), []
+    hyper = hyper_of("ppo", agent, 4)._asdict()
+    for count in (1, 2):
+        monkeypatch.setattr(jax, "devices", lambda count=count: every[:count])
+        for ends in (True, False):
+            kind = GradientTrained(walk(), independent(agent))
+            shard = kind.shard([np.arange(4)], Setup(0, EvaluationConfig(episodes=3), ends_members=ends))
+            shard.begin(hyper)
+            learned, of_one = shard.snapshot(0)[0], {name: float(x[0]) for name, x in hyper.items()}
+            played.append(shard.test(learned, of_one, (1, 2), 17, "test"))
+            shard.close()
+    assert len({*played[0].tolist()}) > 1
+    for returns in played[1:]:
+        np.testing.assert_allclose(returns, played[0], rtol=1e-5)

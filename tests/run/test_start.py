@@ -40,7 +40,7 @@ def at_the_start(experiment: Experiment) -> Arrays:
     with Processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
         context = enter(experiment, Control([]), processes, held)
         shard = begin(context).shard
-        parts = [arrays_in(pack(part)) for part in shard.state().values()]
+        parts = [arrays_in(pack(part)) for part in shard.state()]
     return {name: np.concatenate([np.atleast_1d(part[name]) for part in parts]) for name in parts[0]}
 
 

@@ -16,7 +16,7 @@ from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.members.acting import by_trainer
-from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester, part_name
+from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester
 from shoal.members.rollouts.episodes import summarise
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import TrainerProcess
@@ -174,12 +174,12 @@ class ExternalShard(Members):
         returns = self._all(lambda i: testers[i].evaluate(parts[i].tolist()), len(testers))
         return np.concatenate(returns)
 
-    def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint, by name of the group; of members that have not trained, what is to be read there."""
-        groups = {}
-        for group, rows in self._rows().items():
+    def state(self) -> list[PyTree]:
+        """The state for a checkpoint, of each group; of members that have not trained, what is to be read there."""
+        groups: list[PyTree] = []
+        for rows in self._rows:
             states = {f"{self.uid[row]:08d}": _saved(self._members[row].state) for row in rows}
-            groups[group] = {
+            group = {
                 "each": {uid: state.pop("learned") for uid, state in states.items()},
                 "hyper": {name: x[rows] for name, x in self.hyper.items()},
                 "uid": self.uid[rows],
@@ -191,12 +191,13 @@ class ExternalShard(Members):
                     "finite": self._finite[rows],
                 },
             }
+            groups.append(group)
         return groups
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
         self._generation = generation
-        for group, rows in self._rows().items():
-            saved, rest = states[group], states[group]["rest"]
+        for saved, rows in zip(states, self._rows, strict=True):
+            rest = saved["rest"]
             self._fitness[rows], self._steps[rows] = saved["fitness"], rest["steps"]
             self._evaluated[rows], self._finite[rows] = rest["evaluation_steps"], rest["finite"]
             for i, row in enumerate(rows):
@@ -206,11 +207,11 @@ class ExternalShard(Members):
                 member.state = TrainerState(saved["each"][uid], state["memory"], own)
                 member.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
 
-    def _rows(self) -> dict[str, np.ndarray]:
-        """The rows of each group, by the name of its part of a checkpoint."""
+    @property
+    def _rows(self) -> list[np.ndarray]:
+        """The rows of each group."""
         ends = np.cumsum([len(uids) for uids in self._groups])
-        rows = np.split(np.arange(len(self.uid)), ends[:-1])
-        return {part_name(u): r for u, r in zip(self._groups, rows, strict=True)}
+        return np.split(np.arange(len(self.uid)), ends[:-1])
 
     def close(self) -> None:
         """End the processes."""

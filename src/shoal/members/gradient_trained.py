@@ -19,7 +19,7 @@ from shoal.environments.registry import Environment
 from shoal.members.acting import acting_alike
 from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
-from shoal.members.protocol import EPISODES, Setup, Shard, part_name
+from shoal.members.protocol import EPISODES, Setup, Shard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
@@ -134,21 +134,32 @@ class GradientTrainedShard(CompiledShard):
         memory = new[1] if self._copy_memory else members.memory
         self.population = self._with(members._replace(learned=new[0], memory=memory))
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        """Returns [episodes] of one member on new episodes, which all rows of the shard share."""
+    def test(
+        self,
+        learned: PyTree,
+        hyper: dict[str, float],
+        key: Seed,
+        episodes: int,
+        levels: str,
+        turns: int = 1,
+    ) -> np.ndarray:
+        """Returns [episodes] of one member on new episodes, which all rows of the shard share.
+
+        turns: shards that take turns; the episodes are those of one shard with the members of all
+        """
         n = len(self.uid)
         alike = acting_alike(self._agent, self._layout, learned, hyper, n)
         members = self.population.members._replace(learned=alike.members.learned)
         population = self._with(members)._replace(hyper=alike.hyper)
         shape = n, self._evaluation.episodes
-        return self.rollouts.play(population, key, episodes, shape, levels, self.pause)[0]
+        return self.rollouts.play(population, key, episodes, shape, levels, self.pause, turns)[0]
 
-    def state(self) -> dict[str, PyTree]:
+    def state(self) -> list[PyTree]:
         members = self.population.members
         return self._state(members.learned, self._with(members._replace(learned=())))
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        state = _of_members(states.get(self.name) or next(iter(states.values())), self.uid)
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
+        state = _of_members(states[0], self.uid)
         population = state["rest"]["population"]
         members = population.members._replace(learned=state["learned"])
         self._restore(state, population._replace(members=members), generation)
@@ -161,14 +172,16 @@ class GradientTrainedShard(CompiledShard):
 
 
 class AsOnePart(InTurn):
-    """Shards that are one part of a checkpoint, which does not depend on how many devices there are."""
+    """Shards that are one part of a checkpoint: neither it nor a test depends on how many devices there are."""
 
-    def state(self) -> dict[str, PyTree]:
-        states = [state for shard in self._shards for state in shard.state().values()]
-        return {part_name(self.uid): _joined(states)}
+    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
+        return self._shards[0].test(learned, hyper, key, episodes, levels, len(self._shards))
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        super().restore(states, generation)
+    def state(self) -> list[PyTree]:
+        return [_joined(super().state())]
+
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
+        super().restore([*states] * len(self._shards), generation)
         for other in self._shards[1:]:
             other.evaluation_steps = 0  # all of them are the first one's
 

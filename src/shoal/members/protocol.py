@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from shoal.members.acting import Acting
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
-SHARD = "shard-"  # so begin the names of their parts of a checkpoint
 # Called with a result to wait for, and with how many parts of an interval are done; may show it, and may raise.
 Pause = Callable[[PyTree, float], None]
 
@@ -127,14 +126,14 @@ class Shard(Tester, Protocol):
         are not of the kind for it.
         """
 
-    def state(self) -> dict[str, PyTree]:
-        """The state for a checkpoint, by name of the shard; it has what `shoal.run.members` reads:
+    def state(self) -> list[PyTree]:
+        """The state for a checkpoint, in one part or several; each has what `shoal.run.members` reads:
 
         uid, hyper, fitness: [N]
         learned: [N, ...], or each: of each member, by its uid, arrays by name; of what is sampled anew, nothing
         """
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
         """Continue from a `state` that was saved at the end of `generation`, of these members or, where members may end, of
         more."""
 
@@ -225,8 +224,3 @@ class Members:
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         return stats, metrics
-
-
-def part_name(uid: np.ndarray) -> str:
-    """The name of the part of a checkpoint that has the members uid [N], N consecutive ones of as large shards."""
-    return f"{SHARD}{uid[0] // len(uid):04d}"

@@ -180,13 +180,13 @@ class SampledShard(CompiledShard):
         shape = n, -(-min(at_a_time, TEST) // n)
         return self.rollouts.play(population, key, episodes, shape, levels, self.pause)
 
-    def state(self) -> dict[str, PyTree]:
+    def state(self) -> list[PyTree]:
         """The state for a checkpoint; members are not in it but as they stand in the population, to be sampled anew."""
         of_mean = {"new_steps": self._new_steps, "fitness_of_mean": np.float64(self._of_mean.fitness)}
         return self._state((), self.population, **of_mean)
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        state = states[self.name]
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
+        state = states[0]
         self._restore(state, state["rest"]["population"], generation)
         counters = state["rest"]["counters"]
         self._new_steps, self._of_mean = counters["new_steps"], OfMean(float(counters["fitness_of_mean"]))

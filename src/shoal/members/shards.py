@@ -17,7 +17,7 @@ from shoal.core.population import ARRAYS, Decision, DistributionUpdate, Populati
 from shoal.core.types import START, Hyper, Metrics, Population, PyTree, RunProgress
 from shoal.members.acting import placed
 from shoal.members.devices import OF_POPULATION, Program, covered
-from shoal.members.protocol import Members, Pause, Setup, part_name
+from shoal.members.protocol import Members, Pause, Setup
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 
@@ -86,11 +86,6 @@ class CompiledShard(Members):
         self.rollouts.close()
 
     @property
-    def name(self) -> str:
-        """The name of its part of a checkpoint."""
-        return part_name(self.uid)
-
-    @property
     def compile_seconds(self) -> float:
         now, spans = time.perf_counter(), [p.compiling for p in (*self._programs, *self.rollouts.programs)]
         return covered([(start, min(end, now)) for start, end in spans if start >= self._made])  # else for another run
@@ -111,8 +106,8 @@ class CompiledShard(Members):
     def _key(self, generation: int, purpose: str) -> Seed:
         return derive((self._seed,), generation, purpose)
 
-    def _state(self, learned: PyTree, population: Population, **counters: Any) -> dict[str, PyTree]:
-        """The state for a checkpoint, by name. learned: by members, which `population` lacks then; counters: those that not
+    def _state(self, learned: PyTree, population: Population, **counters: Any) -> list[PyTree]:
+        """The state for a checkpoint. learned: by members, which `population` lacks then; counters: those that not
         all shards have."""
         counters |= {"steps": self._steps, "evaluation_steps": np.int64(self.evaluation_steps)}
         rest = {
@@ -120,8 +115,7 @@ class CompiledShard(Members):
             "rollouts": self.rollouts.state(),
             "counters": counters,
         }
-        every = {"uid": self.uid, "learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}
-        return {self.name: every}
+        return [{"uid": self.uid, "learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}]
 
     def _restore(self, state: PyTree, population: Population, generation: int) -> None:
         """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
@@ -159,7 +153,9 @@ class InTurn:
                 self._pause(result, done and before + done * self._size / len(self.uid))
 
             shard.pause = pause
-            return shard.train(generation, iterations, chunk, progress)
+            metrics = shard.train(generation, iterations, chunk, progress)
+            shard.pause = self._pause  # nothing of it leads back here, so that members which end are freed at once
+            return metrics
 
         return _joined(self._each(trained))
 
@@ -214,12 +210,12 @@ class InTurn:
         self._make_room(first)
         return returns
 
-    def state(self) -> dict[str, PyTree]:
-        return {name: state for shard in self._shards for name, state in shard.state().items()}
+    def state(self) -> list[PyTree]:
+        return [state for shard in self._shards for state in shard.state()]
 
-    def restore(self, states: dict[str, PyTree], generation: int) -> None:
-        for shard in self._shards:
-            shard.restore(states, generation)
+    def restore(self, states: Sequence[PyTree], generation: int) -> None:
+        for shard, state in zip(self._shards, states, strict=True):
+            shard.restore([state], generation)
             self._make_room(shard)
 
     def close(self) -> None:

@@ -21,9 +21,9 @@ from shoal.core.atomic import Damaged, Irregular, Staging, read_file, read_or_no
 from shoal.core.errors import BadInput
 from shoal.core.types import PyTree
 from shoal.members.devices import host_memory
-from shoal.members.protocol import SHARD
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
+SHARD = "shard-"  # so begin the names of the parts with members
 FORMAT = 3  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced

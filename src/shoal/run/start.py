@@ -25,7 +25,7 @@ from shoal.members.devices import prepare
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
 from shoal.run.champion import champion_told
-from shoal.run.checkpoint import to_host
+from shoal.run.checkpoint import SHARD, to_host
 from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.lock import Lock
@@ -170,10 +170,11 @@ def _load(c: Context, generation: int, first: State) -> State:
     """The state after a generation, from its checkpoint."""
     run_dir, shard = c.files.path, first.shard
     parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
+    run = parts.pop("run")
     totals = read_totals(manifest, f"{run_dir}: ")
     told = [champion_told(one, f"{run_dir}: ") for one in totals.contenders]
-    best = [replace(one, learned=learned) for one, learned in zip(told, parts["run"]["contenders"], strict=False)]
-    shard.restore(parts, generation)
+    best = [replace(one, learned=learned) for one, learned in zip(told, run["contenders"], strict=False)]
+    shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False).evaluation_steps
     over = c.plan.progress(done, totals.steps + tested) >= 1
     if done > c.experiment.generations or (over and c.files.result()):
@@ -184,7 +185,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
-        evolution=parts["run"]["evolution"],
+        evolution=run["evolution"],
         contenders=replace(first.contenders, best=tuple(best)),
         began=first.began - totals.seconds,
         done=done,
@@ -206,7 +207,8 @@ def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
 def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
     """The parts of a checkpoint that this process writes; as a template, those that it reads."""
     keep = (lambda tree: tree) if template else to_host
-    parts = keep(state.shard.state())
+    first = int(state.shard.uid[0] - c.processes.first_uid) * c.plan.shards // c.experiment.population
+    parts = {f"{SHARD}{i:04d}": keep(part) for i, part in enumerate(state.shard.state(), first)}
     if c.leading or template:
         if template:
             learned = [c.plan.kind.acting.learned]

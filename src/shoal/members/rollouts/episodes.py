@@ -174,12 +174,22 @@ class Episodes(ABC):
         """
 
     def play(
-        self, population: Population, key: Seed, episodes: int, shape: tuple[int, int], levels: str, pause: Callable
+        self,
+        population: Population,
+        key: Seed,
+        episodes: int,
+        shape: tuple[int, int],
+        levels: str,
+        pause: Callable,
+        turns: int = 1,
     ) -> Played:
-        """Returns and lengths [episodes] of members that are alike on new episodes, `shape` of them at a time."""
+        """Returns and lengths [episodes] of members that are alike on new episodes, `shape` of them at a time.
+
+        turns: how many times in a row the episodes derive from one key
+        """
         results = []
-        for round_ in range(-(-episodes // (shape[0] * shape[1]))):
-            keys = jax.random.split(jax_key(derive(key, round_)), shape)
+        for i in range(-(-episodes // (shape[0] * shape[1]))):
+            keys = jax.random.split(jax_key(derive(key, i // turns)), (turns, *shape))[i % turns]
             results.append([x.reshape(-1) for x in self.evaluate(population, keys, levels, pause)])
         returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
         return returns.astype(np.float64), lengths
