@@ -184,7 +184,7 @@ class Checkpoints:
         """The newest generation whose checkpoint is whole; `warn` hears of those that are not. Raises BadInput."""
         for generation in reversed(self.generations()):
             try:
-                self._arrays(generation, "")
+                self._arrays(generation, ".*")
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
             else:
@@ -197,7 +197,7 @@ class Checkpoints:
 
         def read() -> tuple[int, dict[str, Arrays]]:
             generation = self.newest(lambda message: None)
-            return generation, self._arrays(generation, SHARD)
+            return generation, self._arrays(generation, rf"{SHARD}[0-9]+")
 
         return _settled(read, self.generations)
 
@@ -214,10 +214,10 @@ class Checkpoints:
             raise Damaged(f"{folder}: its manifest does not vouch for its parts")
         return manifest
 
-    def _arrays(self, generation: int, start: str) -> dict[str, Arrays]:
-        """The arrays of the parts of a generation whose names begin so, in order. Raises BadInput."""
+    def _arrays(self, generation: int, pattern: str) -> dict[str, Arrays]:
+        """The arrays of the parts of a generation whose names match, in order. Raises BadInput."""
         folder, parts = self._folder / f"{generation:08d}", self.manifest(generation)["parts"]
-        names = sorted(name for name in parts if name.startswith(start))
+        names = sorted(name for name in parts if re.fullmatch(pattern, name))
         if not names:
             raise Damaged(f"{folder}: its manifest names no shard")
         return {name: _read_arrays(folder, f"{name}.safetensors", parts[name], self._run) for name in names}
