@@ -76,7 +76,7 @@ def test_nothing_is_printed_but_one_note(
 
 
 def test_after_an_error_there_are_no_gaps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came after it is written on resume, in order."""
+    """Later generations are written on resume, in order."""
     run, points, calls = tmp_path / "run", tensorboard.scalars, []
 
     def hiccup(*arguments: Any) -> Any:

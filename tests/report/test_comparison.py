@@ -24,7 +24,7 @@ def cells(page: str, section: str) -> list[list[str]]:
 
 
 def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What differs, the champions with their intervals, and a line for each on the same axes."""
+    """Differences, the champions with their intervals, and a line for each on the same axes."""
     monkeypatch.chdir(tmp_path)
     run(Path("one"))
     run(Path("two"), seed=1, interval=16384)

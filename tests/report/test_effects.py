@@ -136,7 +136,7 @@ def most(runs: int) -> int:
 
 @pytest.mark.parametrize("noise, walk", [(1.0, 0.0), (1.0, 1.0)], ids=["noise", "noise and walk"])
 def test_luck_is_not_told_where_half_of_a_population_copies(noise: float, walk: float) -> None:
-    """Who copies takes the luckiest, which then falls back, and who copies nobody does not."""
+    """Members that copy take the luckiest, which then falls back; members that copy nobody do not."""
     told, within = told_by_luck("half copies", 16, 12, noise=noise, walk=walk)
     assert told <= most(12) and within.mean() > 0.85
 

@@ -54,10 +54,10 @@ def test_fitness_of_the_population(run: Path) -> None:
     lines = chart(page, "Fitness of every member")
     best, middle = np.nanmax(fitness, 1), np.nanmedian(fitness, 1)
     same(lines["best"], list(best))
-    same(lines["middle"], list(middle))
+    same(lines["median"], list(middle))
     same(lines["worst"], list(np.nanmin(fitness, 1)))
     same(lines[f"member {uid}, the champion"], list(fitness[:, uid]))
-    went = f"{best[0]:.4g} to {best[-1]:.4g}, the middle of the population from {middle[0]:.4g} to {middle[-1]:.4g}."
+    went = f"{best[0]:.4g} to {best[-1]:.4g}, the median of the population from {middle[0]:.4g} to {middle[-1]:.4g}."
     assert f"The best member went from {went}" in page.words
 
 
@@ -72,7 +72,7 @@ def test_what_the_champion_descends_from(run: Path) -> None:
     rate = table(run, "learning_rate")
     lines = chart(page, "learning_rate")
     same(lines["champion’s lineage"], [row["hyper"]["learning_rate"] for row in ancestors])
-    for name, of in (("highest", np.max), ("middle", np.median), ("lowest", np.min)):
+    for name, of in (("highest", np.max), ("median", np.median), ("lowest", np.min)):
         same(lines[name], list(of(rate, axis=1)))
 
 
@@ -113,14 +113,14 @@ def test_levels_to_train_on_and_others(run: Path) -> None:
     _, page = report(run, (SECTIONS[0], "generalisation", *SECTIONS[1:]))
     ancestors = [row["uid"] for row in descent(run, *champion(run))]
     returns, gap = chart(page, "Returns on known and on new levels"), chart(page, "The gap")
-    middle, along = "middle of the population", "the champion’s lineage"
+    middle, along = "median of the population", "the champion’s lineage"
     for lines, names in ((returns, {"train": ": train", "validation": ": validation"}), (gap, {"gap": ""})):
         for name, suffix in names.items():
             same(lines[f"{middle}{suffix}"], list(np.nanmedian(measured[name], 1)))
             same(lines[f"{along}{suffix}"], list(measured[name][np.arange(G), ancestors]))
     assert "The champion returned 2.5 ± 0.25 on levels to train on, 1.5 on test levels." in page.words
     ends = np.nanmedian(measured["gap"], 1)[[0, -1]]
-    assert f"It went from {ends[0]:.4g} to {ends[1]:.4g} (middle of the population)." in page.words
+    assert f"It went from {ends[0]:.4g} to {ends[1]:.4g} (median of the population)." in page.words
 
 
 def test_what_agents_recorded_of_their_learning(run: Path) -> None:
@@ -135,7 +135,7 @@ def test_what_agents_recorded_of_their_learning(run: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     text, page = report(run)
     drawn = chart(page, "Entropy")
-    same(drawn["middle of the population"], list(np.median(entropy, 1)))
+    same(drawn["median of the population"], list(np.median(entropy, 1)))
     along = {row["generation"]: entropy[row["generation"], row["uid"]] for row in descent(run, *champion(run))}
     same(drawn["the champion’s lineage"], [along.get(g) for g in range(G)])
     first, last = along[0], along[max(along)]

@@ -74,7 +74,7 @@ def say(run: Path, **changes: Any) -> None:
 
 
 def words(page: Path) -> str:
-    """What stands on a page, without what it is drawn with."""
+    """The words of a page, without what it is drawn with."""
     return " ".join(
         re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]*>", " ", page.read_text(), flags=re.DOTALL).split()
     )

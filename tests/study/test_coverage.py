@@ -17,8 +17,8 @@ STUDIES = 2_000
 CASES = [(seeds, tasks) for seeds in (3, 5, 10) for tasks in (1, 2, 4)]
 
 
-def normal(mean: float, deviation: float = 1.0) -> Draw:
-    return lambda draw, shape: draw.normal(mean, deviation, shape)
+def normal(mean: float, std: float = 1.0) -> Draw:
+    return lambda draw, shape: draw.normal(mean, std, shape)
 
 
 def failing(*shares: float) -> Draw:
@@ -43,7 +43,7 @@ STEADY = normal(0, 0.1)
 BELOW = [norm.cdf(1 - mean) for mean in (0, 1)]  # the ceiling
 KINDS: dict[str, tuple[Draw, Draw, float]] = {  # two arms, and the true chance that the first scores higher
     "alike": (normal(0), normal(0), 0.5),
-    "ahead by one deviation": (normal(1), normal(0), norm.cdf(1 / np.sqrt(2))),
+    "ahead by one standard deviation": (normal(1), normal(0), norm.cdf(1 / np.sqrt(2))),
     "ahead by three deviations": (normal(3), normal(0), norm.cdf(3 / np.sqrt(2))),
     "spread ten times as wide": (normal(0, 10), normal(0), 0.5),
     "spread ten times as wide, and ahead": (normal(10, 10), normal(0), norm.cdf(10 / np.sqrt(101))),

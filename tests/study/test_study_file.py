@@ -42,11 +42,11 @@ def test_equal_budgets(tmp_path: Path) -> None:
 
 
 def test_optimisers_that_differ_are_no_arm_twice(tmp_path: Path) -> None:
-    """What they try is not known before; and with a space random search is not the usual values again."""
+    """Their trials are not known before; and with a space random search is not the default hyperparameters again."""
     other = ASK | {"optimiser": "support.optimisers:Mute"}
     space = {"space": {"learning_rate": [1e-4, 1e-2, "log"]}}
     arms = {"a": {"ask": ASK}, "b": {"ask": other}, "random": {"method": "independent"} | space}
-    arms["usual"] = {"method": {"name": "independent", "initial": "default"}} | space
+    arms["default"] = {"method": {"name": "independent", "initial": "default"}} | space
     assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {512}
 
 

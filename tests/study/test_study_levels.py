@@ -1,4 +1,4 @@
-"""What a study says of levels, from runs that were written by hand."""
+"""The page of a study with levels, from runs that were written by hand."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_champions_and_populations(study: Path) -> None:
         rows = {(row["arm"], row["seed"]): row for row in csv.DictReader(text)}
     assert [rows["narrow", "2"][name] for name in ("train", "validation", "test")] == ["1.25", "0.75", "0.25"]
     assert [rows["none", "0"][name] for name in ("train", "validation", "test")] == [""] * 3
-    assert "wide has the highest middle on levels of the test: 0.375." in page
+    assert "wide has the highest interquartile mean on test levels: 0.375." in page
     for cell in ("0.625 (0.5 to 0.75)", "1.12 (1 to 1.25)", "1 (1 to 1)"):  # wide, narrow and its gap
         assert f"<td>{cell}</td>" in page
     outcome = read_results(study).of("", "narrow")[1]

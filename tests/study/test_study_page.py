@@ -61,7 +61,7 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
     np.testing.assert_allclose(results.scores("b"), [[0.2, 0.0], [np.nan, 0.25]])
     np.testing.assert_allclose(results.counted("b"), [[0.2, 0.0], [0.1, 0.25]])
     shown = render(results)
-    assert "a has the highest middle: 0.65." in shown  # of 0.5 and 0.8
+    assert "a has the highest interquartile mean: 0.65." in shown  # of 0.5 and 0.8
     assert "<td>a</td><td>b</td><td>0.81</td>" in shown  # 2.5 of 4 pairs of the easy task, 4 of 4 of the hard one
     by_task = shown.partition("Task by task")[2].partition("</figure>")[0]
     assert "Ahead: a on 2 of 2 tasks." in by_task

@@ -25,7 +25,7 @@ from shoal.report.workspace import is_workspace, read_workspace
 
 OWN = ("run_dir", "exchange.worker")  # what no two runs have in common
 STEPS = "environment steps of all members"
-CURVES = {"best": "Best member", "median": "Middle member"}
+CURVES = {"best": "Best member", "median": "Median member"}
 
 
 def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:

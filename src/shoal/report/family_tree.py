@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,6 @@ from shoal.report.words import many
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
 EDGES = 900  # with more copies than that the tree shows survivors only
-Kind = tuple[bool, int]  # of a line: does it lead to the last generation, and its colour
 
 
 def tree(layout: Layout) -> list[Block]:
@@ -109,40 +110,28 @@ def _by_kinship(layout: Layout) -> np.ndarray:
 
 
 def _branches(layout: Layout, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[Stroke]:
-    """The lines from parents to children, level ones joined: one path for each kind, the survivors' on top."""
-    table, strokes = layout.table, dict[Kind, list[str]]()
-    survive = [
-        set(columns.tolist()) for columns in table.descent(len(x) - 1)
-    ]  # whose descendants are in the last generation
-    level: dict[int, tuple[Kind, int]] = {}  # by column: kind of its level line, and the row where that began
-
-    def draw(end: int) -> None:
-        for column, (kind, begin) in level.items():
-            if begin < end:
-                strokes.setdefault(kind, []).append(line(x[[begin, end]], y[[end, end], column]))
-
-    for row in range(1, len(x)):
-        longer: dict[int, tuple[Kind, int]] = {}
-        for column in np.flatnonzero((table.origin[row] >= 0) & np.isfinite(y[row])).tolist():
-            source, kind = (
-                int(table.origin[row, column]),
-                (column in survive[row], int(rank[table.founders[row, column]])),
-            )
-            if abs(y[row, column] - y[row - 1, source]) > 1e-9:
-                bow = charts.curve(x[row - 1], y[row - 1, source], x[row], y[row, column])
-                strokes.setdefault(kind, []).append(bow)
-                longer[column] = kind, row
-            elif level.get(source, (None,))[0] == kind:
-                longer[column] = level.pop(source)
-            else:
-                longer[column] = kind, row - 1
-        draw(row - 1)
-        level = longer
-    draw(len(x) - 1)
-    return [
-        Stroke("".join(parts), f"{'kin' if living else 'lost'} c{colour}")
-        for (living, colour), parts in sorted(strokes.items(), key=lambda item: (item[0][0], -item[0][1]))
-    ]
+    """The lines from parents to children, level ones joined: one path for each colour, the survivors' on top."""
+    table = layout.table
+    descent, living = table.descent(len(x) - 1), np.zeros(y.shape, bool)
+    known = descent >= 0
+    living[np.nonzero(known)[0], descent[known]] = True
+    kinds = living * (COLOURS + 1) + COLOURS - rank[table.founders]  # in the order in which they are drawn
+    drawn = (table.origin >= 0) & np.isfinite(y)
+    own = drawn & (table.origin == np.arange(len(table.uids)))
+    level = np.where(own & (np.abs(np.diff(y, axis=0, prepend=np.nan)) < 1e-9), kinds, -1)
+    strokes = defaultdict[int, list[str]](list)
+    for row, column in np.argwhere(drawn & (level < 0)).tolist():
+        bow = charts.curve(x[row - 1], y[row - 1, table.origin[row, column]], x[row], y[row, column])
+        strokes[kinds[row, column]].append(bow)
+    for column, of in enumerate(level.T):
+        for begin, end in pairwise(np.flatnonzero(np.diff(of, prepend=-1, append=-1))):
+            if of[begin] >= 0:
+                ends = [begin - 1, end - 1]
+                strokes[of[begin]].append(line(x[ends], y[ends, column]))
+    looks = {
+        kind: f"{'kin' if kind > COLOURS else 'lost'} c{COLOURS - kind % (COLOURS + 1)}" for kind in sorted(strokes)
+    }
+    return [Stroke("".join(strokes[kind]), of) for kind, of in looks.items()]
 
 
 def _route(x: np.ndarray, y: np.ndarray) -> str:

@@ -35,14 +35,14 @@ def fitness(layout: Layout) -> list[Block]:
         curve(layout, median, axis, "median"),
         curve(layout, slot, axis, "champion"),
     ]
-    finding = f"The best member {went(best)}, the middle of the population {went(median).removeprefix('went ')}."
+    finding = f"The best member {went(best)}, the median of the population {went(median).removeprefix('went ')}."
     if np.isfinite(best).sum() == 1:
         finding = (
-            f"Evaluated once: the best member has {text(np.nanmax(best))}, the middle one {text(np.nanmax(median))}."
+            f"Evaluated once: the best member has {text(np.nanmax(best))}, the median is {text(np.nanmax(median))}."
         )
     reading = prose("fitness", marked=bool(marks), copies=len(rows)) + outside
-    lines = {"best": best, "middle": median, "worst": worst, f"member {uid}, the champion": slot}
-    keys = [("champion", f"member {uid}, the champion"), ("median", "middle of the population")]
+    lines = {"best": best, "median": median, "worst": worst, f"member {uid}, the champion": slot}
+    keys = [("champion", f"member {uid}, the champion"), ("median", "median of the population")]
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
     title, view = "Fitness of every member", (axis, layers)
     return [figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")]
@@ -150,7 +150,7 @@ def _hyperparameter(layout: Layout, name: str) -> Figure:
             Stroke(charts.dots(layout.ends[perturbed], later[perturbed]), "dot lead"),
         ]
         views.append((replace(axis, named=ticks), layers))
-    lines = {who: along, "highest": highest, "middle": median, "lowest": lowest}
+    lines = {who: along, "highest": highest, "median": median, "lowest": lowest}
     return figure(layout, name, finding, reading, lines, *views, members=name, stairs=True, height=190)
 
 

@@ -33,12 +33,12 @@ def generalisation(layout: Layout) -> list[Block]:
 
 
 def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:
-    """The middle of the population, and along the champion's lineage; or the mean that members surround."""
+    """The median of the population, and along the champion's lineage; or the mean that members surround."""
     values = layout.run.metric(f"levels/{name}")
     if layout.run.method.sampled:
         return {f"the mean{of}": (f"{colour} champion-line", values[:, 0])}
     return {
-        f"middle of the population{of}": (f"{colour} d1", quantile(values, 0.5)),
+        f"median of the population{of}": (f"{colour} d1", quantile(values, 0.5)),
         f"the champion’s lineage{of}": (f"{colour} champion-line", layout.run.along(values)),
     }
 

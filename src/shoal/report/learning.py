@@ -33,11 +33,11 @@ def learning(layout: Layout) -> list[Block]:
 
 
 def _metric(layout: Layout, name: str, values: np.ndarray, whose: str) -> Figure:
-    along, middle = layout.run.along(values), quantile(values, 0.5)
+    along, median = layout.run.along(values), quantile(values, 0.5)
     heading, words = METRICS[name]
-    axis, outside = fitness_axis(values, np.r_[middle, along])
-    of, course = (whose, along) if np.isfinite(along).any() else ("the middle of the population", middle)
+    axis, outside = fitness_axis(values, np.r_[median, along])
+    of, course = (whose, along) if np.isfinite(along).any() else ("the median of the population", median)
     layers = [*member_lines(layout, values, axis), curve(layout, along, axis, "champion")]
-    lines = {whose: along, "middle of the population": middle}
+    lines = {whose: along, "median of the population": median}
     view = replace(axis, label=""), layers
     return figure(layout, heading, f"Of {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)

@@ -195,6 +195,10 @@ class RunFiles:
     def metrics(self) -> list[dict[str, Any]]:
         return read_lines(self.path / "metrics.jsonl")
 
+    @cached_property
+    def lineage(self) -> list[dict[str, Any]]:
+        return read_lines(self.path / "lineage.jsonl")
+
     def _json(self, name: str) -> dict[str, Any]:
         return self.read(name, lambda file: inner(parse_json(read_text(file) or "{}")))
 
@@ -211,7 +215,7 @@ def read_run(path: Path) -> Run:
         method=files.method,
         result=files.result,
         metrics=files.metrics,
-        lineage=tabulate(read_lines(path / "lineage.jsonl")),
+        lineage=tabulate(files.lineage),
         provenance=read_lines(path / "provenance.jsonl"),
     )
 

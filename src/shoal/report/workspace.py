@@ -16,12 +16,11 @@ from rich.text import Text
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.core.interrupts import interruptible
-from shoal.records.jsonl import read_lines
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number, tabulate
-from shoal.report.run import Run, read_run
+from shoal.report.run import Run, RunFiles, read_run
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 GLANCE = 2.0  # seconds between two updates
@@ -44,7 +43,7 @@ def read_workspace(path: Path) -> Run:
     runs = workers(path)
     if not runs:
         raise BadInput(f"{path}: no worker has begun yet")
-    entries = [row for folder in sorted((path / "workers").iterdir()) for row in read_lines(folder / "lineage.jsonl")]
+    entries = [row for folder in sorted((path / "workers").iterdir()) for row in RunFiles(folder).lineage]
     metrics, champion = _together(runs), _best(runs)
     members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
     members = [n for n in members if not np.isnan(n)] or [0.0]

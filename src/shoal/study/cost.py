@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
 from shoal.study.results import Results
+from shoal.study.sequences import STEPS
 from shoal.study.study_file import ALIKE
 
 
 class Cost(NamedTuple):
-    """Mean steps of a run of an arm on a task, over those that are done, without the final evaluation of the champion."""
+    """Mean steps of a run of an arm, over those that are done, without the final evaluation of the champion."""
 
-    task: str
     arm: str
     training: float
     evaluation: float
@@ -23,31 +24,30 @@ class Cost(NamedTuple):
         return self.training + self.evaluation
 
 
-def costs(results: Results) -> list[Cost]:
-    """Costs of all arms on all tasks, in the order of the file; without those of which no run records it."""
-    found = []
-    for task in results.study.all_tasks:
-        for arm in results.study.arms:
-            rows = [o.row for o in results.of(task, arm) if o.row["all_steps"]]
-            if rows:
-                means = [np.mean([row[name] for row in rows]) for name in ("environment_steps", "evaluation_steps")]
-                found.append(Cost(task, arm, *map(float, means)))
+def costs(results: Results) -> dict[str, list[Cost]]:
+    """Costs of all arms by task, in the order of the file; without those of which no run records it."""
+    found: dict[str, list[Cost]] = {}
+    for task, arm in product(results.study.all_tasks, results.study.arms):
+        rows = [o.row for o in results.of(task, arm) if o.row["all_steps"]]
+        if rows:
+            means = [float(np.mean([row[name] for row in rows])) for name in STEPS]
+            found.setdefault(task, []).append(Cost(arm, *means))
     return found
 
 
-def summary(found: list[Cost]) -> list[str]:
+def summary(found: dict[str, list[Cost]]) -> list[str]:
     """A line for each task."""
     lines = []
-    for task, mine in _by_task(found).items():
+    for task, mine in found.items():
         each = (f"{x.arm} {x.training:,.0f} + {x.evaluation:,.0f} = {x.all:,.0f}" for x in mine)
         lines.append(f"steps of a run{f' on {task}' if task else ''}, training + evaluation: {', '.join(each)}")
     return lines
 
 
-def unlike(found: list[Cost]) -> list[str]:
+def unlike(found: dict[str, list[Cost]]) -> list[str]:
     """A sentence for each task on which arms cost more than the cheapest, evaluation included."""
     sentences = []
-    for task, mine in _by_task(found).items():
+    for task, mine in found.items():
         least = min(mine, key=lambda cost: cost.all)
         more = [cost for cost in mine if cost.all > least.all * (1 + ALIKE)]
         if more:
@@ -59,7 +59,3 @@ def unlike(found: list[Cost]) -> list[str]:
                 f"Arms do not cost the same{where}: {each} more steps than {least.arm}, evaluation included, {although}."
             )
     return sentences
-
-
-def _by_task(found: list[Cost]) -> dict[str, list[Cost]]:
-    return {task: [cost for cost in found if cost.task == task] for task in dict.fromkeys(cost.task for cost in found)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rich.table import Table
 
@@ -31,10 +31,8 @@ def time_left(arms: Arms, outcomes: Mapping[RunKey, RunOutcome], is_left: Callab
     """The time until the end of the study if this process does all the runs that are left."""
     known = {key: x for key, outcome in outcomes.items() if (x := outcome.row["seconds"]) == x}
 
-    def seconds() -> Iterator[float]:
-        for keys in arms.values():
-            took = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
-            yield sum(took) / len(took) * sum(map(is_left, keys))
-
-    left = sum(seconds())
+    left = 0.0
+    for keys in arms.values():
+        took = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
+        left += sum(took) / len(took) * sum(map(is_left, keys))
     return time.strftime("%H:%M:%S", time.gmtime(left)) if left < 86_400 else f"{left / 3600:.0f} hours"

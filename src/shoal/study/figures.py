@@ -126,7 +126,7 @@ def _champions(results: Results, task: str) -> list[Figure]:
     best = max(tested, key=lambda arm: tested[arm])
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
-    finding = f"{best} has the highest middle on levels of the test: {text(tested[best])}."
+    finding = f"{best} has the highest interquartile mean on test levels: {text(tested[best])}."
     drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
     return [Figure(title, finding, prose("study_champions"), drawn, parts.table(heads, listed, title))]
 

@@ -80,7 +80,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
     if any(o.on_levels for o in c.results.outcomes.values()):
         intro = "Was it the task that was learned, or the levels to train on?"
         yield Section("levels", "Levels", intro, levels(c.results))
-    intro = "Not only the middle: how many runs reach how much."
+    intro = "How many runs reach how much, not only their mean."
     yield Section("profile", "Profile", intro, [profile(c.results, c.reached)])
     intro = "Every single run; study.csv beside this page has those that are done."
     yield Section("runs", "Runs", intro, _runs(c.results))
@@ -108,7 +108,7 @@ def _scores(c: Comparison) -> list[Block]:
     finding = "No arm has champions."
     if c.middles:
         best, (middle, *_) = next(iter(c.middles.items()))
-        finding = f"{best} has the highest middle: {text(middle)}."
+        finding = f"{best} has the highest interquartile mean: {text(middle)}."
     listed = parts.table(heads, rows, "Scores of the arms")
     whole = Figure("What each arm reached", finding, reading, drawn, listed)
     return [whole, *([_by_task(c)] if len(c.results.study.all_tasks) > 1 else [])]
@@ -181,7 +181,11 @@ def _cost(results: Results) -> Block:
     if not (found := costs(results)):
         return parts.empty("No run records it.")
     title, heads = "What each arm cost", ["arm", "task", "training steps", "evaluation steps", "all steps"]
-    rows = [[x.arm, x.task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))] for x in found]
+    rows = [
+        [x.arm, task, *(f"{steps:,.0f}" for steps in (x.training, x.evaluation, x.all))]
+        for task, mine in found.items()
+        for x in mine
+    ]
     finding = " ".join(unlike(found)) or "All arms cost the same, evaluation included."
     return Figure(title, finding, prose("study_cost"), parts.table(heads, rows, title))
 

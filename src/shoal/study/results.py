@@ -43,7 +43,7 @@ class RunOutcome(NamedTuple):
 
     curve: [G, 2], training steps of all members so far, and the best fitness of the generation
     on_levels: what its champion returned on levels of each purpose; empty where there are no levels
-    population: [G, 3], training steps, and what the middle member returned on levels to train on and of validation
+    population: [G, 3], training steps, and what the median member returned on levels to train on and of validation
     """
 
     score: float
@@ -203,7 +203,7 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
 
 
 def _middle(line: dict[str, Any], levels: str) -> float:
-    """Return of the middle member on levels, in a line of metrics.jsonl; NaN where it is not known."""
+    """Return of the median member on levels, in a line of metrics.jsonl; NaN where it is not known."""
     values = inner(line, "members").get(f"levels/{levels}")
     known = [x for x in map(number, values if isinstance(values, list) else []) if x == x]
     return float(np.median(known)) if known else np.nan

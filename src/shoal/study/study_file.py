@@ -128,25 +128,15 @@ def dump(study: Study) -> str:
 def _check(study: Study) -> None:
     """Raise BadInput for what is wrong whatever the environments and agents."""
     if not study.arms:
-        raise BadField(
-            "arms",
-            "a study compares arms: name some",
-            "such as arms: {pbt: {method: pbt}, control: {method: independent}}",
-        )
+        advice = "such as arms: {pbt: {method: pbt}, control: {method: independent}}"
+        raise BadField("arms", "a study compares arms: name some", advice)
     if not 1 <= study.seeds <= MOST:
         raise BadField("seeds", f"must be 1 to {MOST:,}", value=study.seeds)
-    if study.interim_analyses and (
-        [*study.interim_analyses] != sorted({*study.interim_analyses})
-        or study.interim_analyses[0] < 2
-        or study.interim_analyses[-1] != study.seeds
-    ):
+    analyses = study.interim_analyses
+    if analyses and (analyses != sorted({*analyses}) or analyses[0] < 2 or analyses[-1] != study.seeds):
         problem = f"must rise from at least 2 to seeds = {study.seeds}"
-        raise BadField(
-            "interim_analyses",
-            problem,
-            "such as interim_analyses: [5, 10, 20] beside seeds: 20",
-            value=study.interim_analyses,
-        )
+        advice = "such as interim_analyses: [5, 10, 20] beside seeds: 20"
+        raise BadField("interim_analyses", problem, advice, value=analyses)
     for k, pair in enumerate(study.pairs):
         for arm in pair:
             if arm not in study.arms:
