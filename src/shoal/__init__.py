@@ -50,34 +50,23 @@ __all__ = [
     "train",
 ]
 
-_HOMES = {
-    "Agent": "shoal.core.types",
-    "BadInput": "shoal.core.errors",
-    "PopulationStats": "shoal.core.population",
-    "Champion": "shoal.run.champion",
-    "Continuous": "shoal.core.spec",
-    "DeviceEnvironment": "shoal.environments.device",
-    "Discrete": "shoal.core.spec",
-    "Evolver": "shoal.experiment.evolver",
-    "Experiment": "shoal.experiment.experiment",
-    "Fitness": "shoal.experiment.experiment",
-    "Generation": "shoal.records.generation",
-    "HyperparameterSpec": "shoal.core.space",
-    "LoadedRun": "shoal.report.load_run",
-    "Member": "shoal.core.types",
-    "MultiDiscrete": "shoal.core.spec",
-    "Range": "shoal.core.space",
-    "Callback": "shoal.records.callback",
-    "Result": "shoal.run.loop",
-    "Selection": "shoal.core.population",
-    "Spec": "shoal.core.spec",
-    "end_factor": "shoal.core.space",
-    "evaluate": "shoal.commands.evaluate",
-    "load_champion": "shoal.run.champion",
-    "load_run": "shoal.report.load_run",
-    "resume": "shoal.run.loop",
-    "train": "shoal.run.loop",
+_NAMES = {
+    "shoal.commands.evaluate": ["evaluate"],
+    "shoal.core.errors": ["BadInput"],
+    "shoal.core.population": ["PopulationStats", "Selection"],
+    "shoal.core.space": ["HyperparameterSpec", "Range", "end_factor"],
+    "shoal.core.spec": ["Continuous", "Discrete", "MultiDiscrete", "Spec"],
+    "shoal.core.types": ["Agent", "Member"],
+    "shoal.environments.device": ["DeviceEnvironment"],
+    "shoal.experiment.evolver": ["Evolver"],
+    "shoal.experiment.experiment": ["Experiment", "Fitness"],
+    "shoal.records.callback": ["Callback"],
+    "shoal.records.generation": ["Generation"],
+    "shoal.report.load_run": ["LoadedRun", "load_run"],
+    "shoal.run.champion": ["Champion", "load_champion"],
+    "shoal.run.loop": ["Result", "resume", "train"],
 }
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
