@@ -13,13 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.mutations import at_most
 from support.runs import shoal, tiny
 from support.synthetic_run import write_run
 
-from shoal.commands.runs import _date
 from shoal.core.errors import BadInput
 from shoal.report.load_run import load_run
 from shoal.run.loop import train
@@ -209,11 +206,6 @@ def test_no_reader_waits_for_an_odd_run_or_shows_a_traceback(tmp_path: Path, odd
                 load_run(run).plot()
         for outcome in outcomes:
             assert outcome.code in (0, 1, 2) and outcome.err.count("\n") == (outcome.code > 0), (name, outcome)
-
-
-@given(st.floats(allow_nan=False, allow_infinity=False))
-def test_no_time_is_beyond_the_calendar(seconds: float) -> None:
-    assert _date(seconds)[:4].isdigit() or not -6e10 < seconds < 2e11
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

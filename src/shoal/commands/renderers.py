@@ -145,12 +145,15 @@ RENDERERS: dict[str, Callable[[str, dict[str, Any]], Renderer | None]] = {  # by
     "brax": _brax,
     "playground": _playground,
 }
-PAGES = {"brax": _brax_page}  # by suite
 
 
-def renderer_of(env: str, options: dict[str, Any], spec: Spec) -> Renderer:
-    """The renderer of a suite, or else of observations that are grids. Raises BadInput."""
+def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) -> Renderer:
+    """The renderer of a suite, or else of observations that are grids; for pages that of brax. Raises BadInput."""
     suite, _, name = env.partition(":")
+    if as_page and suite != "brax":
+        raise BadInput(f"{env} cannot be shown as an HTML page, which only bodies of brax can; write .mp4 or .gif")
+    if as_page:
+        return _brax_page(name, options)
     renderer = RENDERERS[suite](name, options) if suite in RENDERERS else None
     if renderer is not None:
         return renderer

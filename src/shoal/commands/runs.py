@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +42,7 @@ def list_runs(folder: Path, screen: Screen) -> None:
     """List the runs, the latest last. Raises BadInput if there is no such folder."""
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
-    runs = [Path(inside) for inside, _, files in os.walk(folder) if FILE in files]  # links are not followed
-    lines = [_read(run, folder) for run in sorted(runs, key=lambda run: (_begun(run), run))]
+    lines = [_read(run, folder) for run in sorted(_runs(folder), key=lambda run: (_begun(run), run))]
     table = plain_table(*Line._fields)
     for column in table.columns:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
@@ -51,6 +50,21 @@ def list_runs(folder: Path, screen: Screen) -> None:
     for line in lines:
         table.add_row(escape(line.run), *(escape(cell[:LONGEST]) for cell in line[1:]))
     screen.print(table if lines else f"no runs below {folder}")
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """Folders with an experiment.yaml, in this folder and below; links are not followed.
+
+    os.walk goes no deeper than calls of Python may.
+    """
+    waiting = [folder]
+    while waiting:
+        inside: list[os.DirEntry[str]] = []
+        with suppress(OSError), os.scandir(folder := waiting.pop()) as entries:  # no permission, or deleted meanwhile
+            inside.extend(entries)
+        if any(entry.name == FILE for entry in inside):
+            yield folder
+        waiting += [folder / entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
 
 
 def _read(run: Path, below: Path) -> Line:
@@ -72,7 +86,7 @@ def _read(run: Path, below: Path) -> Line:
         f"{text(mean)} ± {text(error)}" if error == error else text(mean),
         f"{steps:,.0f}" if steps == steps else "",
         files.problems[0] if files.problems else str(result.get("status") or holder),
-        str(made_by.get("date") or _date(_begun(run)))[:16].replace("T", " "),
+        str(made_by.get("date", ""))[:16].replace("T", " "),
     )
 
 
@@ -94,10 +108,3 @@ def _begun(run: Path) -> float:
         with suppress(OSError):
             return (run / name).lstat().st_mtime
     return 0.0
-
-
-def _date(seconds: float) -> str:
-    """A time as text; empty if it is out of range."""
-    with suppress(ValueError, OverflowError, OSError):
-        return datetime.fromtimestamp(seconds, UTC).isoformat()
-    return ""

@@ -158,22 +158,18 @@ def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
     It shares programs and renderer. Raises BadInput if the environment cannot be rendered, then or now.
     """
     suite, _, name = env.partition(":")
-    if as_page and suite not in renderers.PAGES:
-        raise BadInput(f"{env} cannot be shown as an HTML page, which only bodies of brax can; write .mp4 or .gif")
-    if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name):
+    if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name) and not as_page:
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
         return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels)
     environment: Any = with_error_boundary(registry.make(registry.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
-    if isinstance(environment, HostEnvironment):
+    if isinstance(environment, HostEnvironment) and not as_page:
         if environment.drawn is None:
             return partial(RenderedPixels, environment, env)
         return partial(RenderedGymnasium, environment.drawn, env, levels)
-    renderer = (
-        renderers.PAGES[suite](name, options) if as_page else renderers.renderer_of(env, options, environment.spec)
-    )
+    renderer = renderers.renderer_of(env, options, environment.spec, as_page)
     return partial(RenderedDevice, jax.jit(environment.reset), jax.jit(environment.step), renderer)
 
 
