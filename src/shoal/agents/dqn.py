@@ -25,9 +25,9 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.space import HyperparameterSpec, Range, end_factor
+from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.core.spec import Discrete
-from shoal.core.types import Agent, Member
+from shoal.core.types import Agent, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
 from shoal.rl.networks import MLP, make_network
@@ -62,9 +62,7 @@ class Hyper(NamedTuple):
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
-        0.99
-    )
+    discount: Annotated[Any, DISCOUNT] = 0.99
     tau: Annotated[
         Any,
         HyperparameterSpec(
@@ -100,9 +98,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
     config = build(Config, settings, "config.")
     if not isinstance(spec.action, Discrete):
-        raise BadField(
-            "agent", "needs one discrete action", "take td3 or sac for continuous actions, ppo for others", value="dqn"
-        )
+        advice = "take td3 or sac for continuous actions, ppo for others"
+        raise BadField("agent", "needs one discrete action", advice, value="dqn")
     off_policy.check(config)
     if not 1 <= config.n_step <= config.rollout:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
@@ -123,9 +120,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
-        learned = DqnLearned(
-            params=params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0)
-        )
+        learned = DqnLearned(params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: DqnLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -139,9 +134,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
-    def improve(
-        learned: DqnLearned, hyper: Hyper, batch: Batch, key: jax.Array
-    ) -> tuple[DqnLearned, dict[str, jax.Array]]:
+    def improve(learned: DqnLearned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[DqnLearned, Metrics]:
         """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)

@@ -19,7 +19,7 @@ from shoal.core import tree
 from shoal.core.errors import check_least
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous
-from shoal.core.types import Agent, Member, Rollout
+from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import Precision, check_hidden, choice, hidden, make_network, outputs
@@ -118,7 +118,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         carry, x = forward(carry, learned, obs)
         return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
 
-    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
     return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys)

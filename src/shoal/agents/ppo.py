@@ -31,8 +31,8 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import order
 from shoal.core.schema import build
-from shoal.core.space import HyperparameterSpec, Range, end_factor
-from shoal.core.types import Agent, Member, Rollout
+from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
+from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl.actor_critic import ActorCritic, NetworkConfig
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
@@ -77,9 +77,7 @@ class Hyper(NamedTuple):
 
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
-        0.99
-    )
+    discount: Annotated[Any, DISCOUNT] = 0.99
     gae_lambda: Annotated[Any, HyperparameterSpec("lambda of GAE", Range(0.8, 0.99, "one_minus_log"), 0, 1)] = 0.95
     clip_range: Annotated[
         Any, HyperparameterSpec("of probability ratio and values", Range(0.05, 0.4, "log"), least=0)
@@ -137,12 +135,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         what = "environments, each of which stays whole with config.recurrent" if config.recurrent else what
         raise BadField("config.minibatches", f"does not divide the {rows} {what}", value=config.minibatches)
     if config.normalise_advantages and steps == config.minibatches:
-        raise BadField(
-            "config.minibatches",
-            "a minibatch of one step has no advantage over its own mean, so that nothing is learned",
-            "take fewer, or config.normalise_advantages: false",
-            value=config.minibatches,
-        )
+        problem = "a minibatch of one step has no advantage over its own mean, so that nothing is learned"
+        advice = "take fewer, or config.normalise_advantages: false"
+        raise BadField("config.minibatches", problem, advice, value=config.minibatches)
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
@@ -181,7 +176,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, Metrics]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -211,20 +206,18 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return total, metrics
 
     @per_member
-    def improve(
-        learned: PpoLearned, hyper: Hyper, batch: Minibatch, frames: Any, key: jax.Array
-    ) -> tuple[PpoLearned, dict[str, jax.Array]]:
+    def improve(learned: Any, hyper: Hyper, batch: Minibatch, frames: Any, key: Any) -> tuple[PpoLearned, Metrics]:
         """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
         tx = optimiser(hyper)
 
-        def gradient(params: Any, part: Minibatch) -> tuple[Any, dict[str, jax.Array]]:
+        def gradient(params: Any, part: Minibatch) -> tuple[Any, Metrics]:
             # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
             return jax.grad(loss, has_aux=True)(params, learned.observations, hyper, part)
 
         if config.network != "mlp":
             gradient = in_parts(gradient, max(IMAGES_AT_ONCE * rows // steps, 1))
 
-        def minibatch(carry: tuple[Any, Any], part: jax.Array) -> tuple[tuple[Any, Any], dict[str, jax.Array]]:
+        def minibatch(carry: tuple[Any, Any], part: jax.Array) -> tuple[tuple[Any, Any], Metrics]:
             params, state = carry
             steps = tree.take(batch, part)
             gradients, metrics = gradient(params, weighed(steps._replace(obs=looked(frames, steps.obs))))
@@ -243,7 +236,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
 
-    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         learned, sums = member.learned, member.own
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.space import HyperparameterSpec, Range, end_factor
-from shoal.core.types import Agent, Member
+from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
+from shoal.core.types import Agent, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.networks import SquashedNormal, held_within
@@ -55,9 +55,7 @@ class Hyper(NamedTuple):
     learning_rate_end_factor: Annotated[
         Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
     ] = 1.0
-    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
-        0.99
-    )
+    discount: Annotated[Any, DISCOUNT] = 0.99
     tau: Annotated[
         Any, HyperparameterSpec("share by which the target critics follow at each update", least=0, most=1)
     ] = 0.005
@@ -121,9 +119,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: SacLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return policy(learned.policy, obs).mode(), carry
 
-    def improve(
-        learned: SacLearned, hyper: Hyper, batch: Batch, key: jax.Array
-    ) -> tuple[SacLearned, dict[str, jax.Array]]:
+    def improve(learned: SacLearned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[SacLearned, Metrics]:
         """Update critics, policy and temperature, all from the same weights (algorithm 1)."""
         next_key, now_key = jax.random.split(key)
         temperature = jnp.exp(learned.log_temperature)

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.schema import build
-from shoal.core.space import HyperparameterSpec, Range, end_factor
-from shoal.core.types import Agent, Member
+from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
+from shoal.core.types import Agent, Array, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.batching import when
 from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
@@ -43,9 +43,7 @@ class Hyper(NamedTuple):
     policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
     learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
-    discount: Annotated[Any, HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)] = (
-        0.99
-    )
+    discount: Annotated[Any, DISCOUNT] = 0.99
     tau: Annotated[
         Any, HyperparameterSpec("share by which targets follow at each update of the policy", least=0, most=1)
     ] = 0.005
@@ -101,13 +99,7 @@ def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Arr
 
 
 def critic_step(
-    networks: Networks,
-    rate: jax.Array,
-    critics: Any,
-    optimiser: Any,
-    batch: Batch,
-    target: jax.Array,
-    counts: jax.Array | bool = True,
+    networks: Networks, rate: Array, critics: Any, optimiser: Any, batch: Batch, target: Array, counts: Array = True
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
     """Take a gradient step of both critics towards `target` [batch], on the transitions that `counts` [batch] marks.
 
@@ -157,9 +149,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: Td3Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return net.policy(learned.policy, obs), carry
 
-    def improve(
-        learned: Td3Learned, hyper: Hyper, batch: Batch, key: jax.Array
-    ) -> tuple[Td3Learned, dict[str, jax.Array]]:
+    def improve(learned: Td3Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Td3Learned, Metrics]:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
         target = targets(net, learned.target_critics, batch, next_action)

@@ -58,6 +58,9 @@ class HyperparameterSpec(NamedTuple):
     schedules: tuple[str, ...] = ()
 
 
+DISCOUNT = HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)
+
+
 def end_factor(*of: str) -> HyperparameterSpec:
     """A hyperparameter that is a linear schedule of others: the share to which they fall."""
     meaning = f"linear decay of {' and '.join(of)} to this share by the end of the run; 1: none"

@@ -31,7 +31,7 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         env = envs.get_environment(name, **given)
     env_parameters = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
     env_parameters["gravity"] = downwards(env.sys.gravity)
-    made = simulated(f"brax:{name}", options, env, limit, env_parameters, _changed)
+    made = simulated(f"brax:{name}", options, env, limit, _changed, lambda key: key, env_parameters=env_parameters)
     if isinstance(made.spec.obs, dict):
         problem = f"brax:{name} with env_options {options} gives several observations"
         raise BadField("env", problem, "choose one that is a vector")
@@ -44,17 +44,11 @@ def downwards(gravity: Any) -> float:
 
 
 def simulated(
-    env: str,
-    options: dict[str, Any],
-    core: Any,
-    limit: int,
-    env_parameters: Mapping[str, float],
-    changed: Callable,
-    key_of: Callable[[jax.Array], jax.Array] = lambda key: key,
+    env: str, options: dict[str, Any], core: Any, limit: int, changed: Callable, key_of: Callable, **more: Any
 ) -> DeviceEnvironment:
     """A body of brax, or of a library modelled on it: its states hold observation, reward, `done` and metrics.
 
-    limit: steps of an episode. key_of: (key) -> what it resets with
+    limit: steps of an episode. key_of: (key) -> what it resets with. changed, more: as for `adapted`
     """
 
     def reset(core: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
@@ -67,7 +61,7 @@ def simulated(
 
     action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731
-    return adapted(env, options, core, reset, step, action, env_parameters, changed, fresh_resets=False, info=info)
+    return adapted(env, options, core, reset, step, action, changed, fresh_resets=False, info=info, **more)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:

@@ -106,20 +106,12 @@ def accepted(env: str, options: dict[str, Any]) -> Iterator[None]:
 
 
 def adapted(
-    env: str,
-    options: dict[str, Any],
-    core: Any,
-    reset: Callable,
-    step: Callable,
-    action: ActionSpace,
-    env_parameters: Mapping[str, float] = MappingProxyType({}),
-    changed: Callable | None = None,
-    **more: Any,
+    env: str, options: dict[str, Any], core: Any, reset: Any, step: Any, action: ActionSpace, changed: Any, **more: Any
 ) -> DeviceEnvironment:
     """An environment of a library, whose functions read an object as they are traced.
 
     reset, step: (core, key) and (core, key, state, action) -> what `DeviceEnvironment` has, of its own types
-    changed: (core, values of some environment parameters) -> the object with these values
+    changed: (core, values of some environment parameters) -> the object with these values; None: it has none
     more: other fields of the environment, which do not depend on the object
     """
 
@@ -143,13 +135,9 @@ def adapted(
         return of(changed(core, values))
 
     def of(core: Any) -> DeviceEnvironment:
+        parameters = changed and with_env_parameters
         return DeviceEnvironment(
-            spec,
-            partial(begin, core),
-            partial(go_on, core),
-            env_parameters=env_parameters,
-            with_env_parameters=changed and with_env_parameters,
-            **more,
+            spec, partial(begin, core), partial(go_on, core), with_env_parameters=parameters, **more
         )
 
     def first_step(key: jax.Array) -> tuple[PyTree, PyTree]:

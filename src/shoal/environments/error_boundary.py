@@ -31,10 +31,8 @@ def with_error_boundary(environment: Environment, env: str) -> Environment:
     if isinstance(environment, HostEnvironment):
         open_copies, measured = environment.open, environment.measured
         own: Any = None if measured is None else with_error_boundary(measured, env)
-        return environment._replace(
-            open=lambda n, objective: _Vector(open_copies, n, objective, env, spec),
-            measured=own,
-        )
+        within = lambda n, objective: _Vector(open_copies, n, objective, env, spec)  # noqa: E731
+        return environment._replace(open=within, measured=own)
     return _on_the_device(environment, env)
 
 
@@ -55,11 +53,8 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
     def check(where: str, obs: PyTree) -> None:
         given = jax.tree.map(lambda x: Leaf(x.shape, str(x.dtype)), jax.tree.map(jax.typeof, obs))
         if given != spec.obs:
-            raise BadField(
-                "env",
-                f"{env} gives the observation {describe(given)} at {where}",
-                f"its spec says {describe(spec.obs)}",
-            )
+            problem = f"{env} gives the observation {describe(given)} at {where}"
+            raise BadField("env", problem, f"its spec says {describe(spec.obs)}")
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
         with attributed("env", f"{env} failed at reset"):
@@ -74,9 +69,8 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
             reward, terminated, truncated = numbers
             for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
                 if np.shape(x):
-                    raise BadField(
-                        "env", f"{env} gives {name} of shape {np.shape(x)} at step", "it must be a single number"
-                    )
+                    problem = f"{env} gives {name} of shape {np.shape(x)} at step"
+                    raise BadField("env", problem, "it must be a single number")
             if _types(after) != _types(state):
                 raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
         return after, obs, reward, terminated, truncated
@@ -109,9 +103,8 @@ class _Vector:
             obs = own(self._vector.reset(seeds))
         shape = jax.tree.map(lambda x: np.shape(x)[1:], obs)
         if shape != self._spec.obs_shape:
-            raise BadField(
-                "env", f"{self._env} begins with an observation of shape {shape}, not {self._spec.obs_shape}"
-            )
+            expected = self._spec.obs_shape
+            raise BadField("env", f"{self._env} begins with an observation of shape {shape}, not {expected}")
         return obs
 
     def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:

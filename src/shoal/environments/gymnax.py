@@ -44,20 +44,17 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         space = _gymnax_space(env.action_space(params), name)
         env_parameters = {name: float(getattr(params, name)) for name in numbers}
     changed = lambda params, values: params.replace(**values)  # noqa: E731
-    return adapted(f"gymnax:{name}", options, params, reset, step, space, env_parameters, changed)
+    return adapted(f"gymnax:{name}", options, params, reset, step, space, changed, env_parameters=env_parameters)
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:
     if hasattr(space, "n"):
         return Discrete(int(space.n))
     if hasattr(space, "low"):
-        low, high = (
-            np.broadcast_to(np.asarray(x, np.float32), space.shape).reshape(-1) for x in (space.low, space.high)
-        )
+        low, high = (np.broadcast_to(np.float32(x), space.shape).reshape(-1) for x in (space.low, space.high))
         return Continuous(tuple(map(float, low)), tuple(map(float, high)))
-    raise BadField(
-        "env", f"gymnax:{name} has the action space {type(space).__name__}", "discrete and box are supported"
-    )
+    problem = f"gymnax:{name} has the action space {type(space).__name__}"
+    raise BadField("env", problem, "discrete and box are supported")
 
 
 def import_gymnax() -> Any:

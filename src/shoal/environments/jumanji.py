@@ -72,4 +72,4 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
         env = game.make(environments, **options)
         actions = Discrete(int(env.action_spec.num_values))
     # To generate a level takes as long as dozens of steps.
-    return adapted(f"jumanji:{name}", options, env, reset, step, actions, fresh_resets=False)
+    return adapted(f"jumanji:{name}", options, env, reset, step, actions, None, fresh_resets=False)

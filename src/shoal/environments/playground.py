@@ -39,8 +39,8 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     env_parameters = {x: value for x, value in numbers.items() if x not in STEPS}
     env_parameters |= {"gravity": downwards(env.mjx_model.opt.gravity), **dict.fromkeys(FACTORS, 1.0)}
     limit = int(env._config.episode_length)
-    # some keep keys among plain numbers
-    return simulated(f"playground:{name}", options, env, limit, env_parameters, _changed, jax.random.key_data)
+    key_of = jax.random.key_data  # some keep keys among plain numbers
+    return simulated(f"playground:{name}", options, env, limit, _changed, key_of, env_parameters=env_parameters)
 
 
 def robot(name: str, options: dict[str, Any]) -> Any:

@@ -71,8 +71,5 @@ def action_space(space: Any, env: str) -> ActionSpace:
         return MultiDiscrete((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
         return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
-    raise BadField(
-        "env",
-        f"{env} has the action space {space}",
-        "these work: discrete, multi-discrete, multi-binary, flat box",
-    )
+    advice = "these work: discrete, multi-discrete, multi-binary, flat box"
+    raise BadField("env", f"{env} has the action space {space}", advice)

@@ -21,7 +21,7 @@ from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
 from shoal.members.protocol import EPISODES, Setup, Shard
 from shoal.members.rollouts.device import DeviceRollouts
-from shoal.members.rollouts.episodes import EpisodeSums, no_episodes, of_levels, summarise
+from shoal.members.rollouts.episodes import EpisodeSums, Interval, no_episodes, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
 from shoal.members.shards import CompiledShard, InTurn
 
@@ -67,9 +67,9 @@ class GradientTrainedShard(CompiledShard):
         """One interval: `iterations` rollouts and updates. Returns metrics [N], their mean over the interval."""
         agent, self._generation = self._agent, generation
         key = jax_key(self._key(generation, "train"))
-        self.population, metrics, returned, self._outcome = self.rollouts.train(
-            self.population, self.uid, key, iterations, chunk, self.pause, progress
-        )
+        interval = Interval(iterations, chunk, self.pause, progress)
+        trained = self.rollouts.train(self.population, self.uid, key, interval)
+        self.population, metrics, returned, self._outcome = trained
         self._steps = self._steps + iterations * agent.rollout * agent.environments
         nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))
         return metrics | {"episode/return": returned.mean + nothing, "episode/length": returned.length + nothing}
@@ -209,12 +209,9 @@ class GradientTrained(Compiled):
         rounded = iterations * agent.rollout * agent.environments
         known = generations * rounded * (population if together else 1)
         if agent.warm_up > known:
-            raise BadField(
-                "config.warm_up",
-                f"nothing would ever be learned, for {'the members make' if together else 'a member makes'} {known} steps "
-                f"in all (generations {generations} x interval {steps})",
-                value=agent.warm_up,
-            )
+            who = "the members make" if together else "a member makes"
+            made = f"{who} {known} steps in all (generations {generations} x interval {steps})"
+            raise BadField("config.warm_up", f"nothing would ever be learned, for {made}", value=agent.warm_up)
         return iterations, rounded
 
     def width(self, members: int, end: bool) -> int:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from shoal.core.types import Array
+
 
 def generalised_advantages(
-    reward: jax.Array,
-    value: jax.Array,
-    bootstrap_value: jax.Array,
-    terminated: jax.Array,
-    truncated: jax.Array,
-    discount: jax.Array,
-    trace: jax.Array,
+    reward: Array,
+    value: Array,
+    bootstrap_value: Array,
+    terminated: Array,
+    truncated: Array,
+    discount: Array,
+    trace: Array,
 ) -> jax.Array:
     """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, equation 16).
 

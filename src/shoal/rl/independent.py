@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 
 from shoal.core.keys import member_keys
-from shoal.core.types import Agent, Hyper, Learner, Population, PyTree, Rollout
+from shoal.core.types import Agent, Hyper, Learner, Metrics, Population, PyTree, Rollout
 
 
 def independent(agent: Agent) -> Learner:
@@ -20,7 +20,7 @@ def independent(agent: Agent) -> Learner:
     def greedy(population: Population, obs: jax.Array, carry: PyTree) -> tuple[jax.Array, PyTree]:
         return jax.vmap(agent.greedy)(population.members.learned, obs, carry)
 
-    def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, jax.Array]]:
+    def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, Metrics]:
         members, metrics = jax.vmap(agent.update)(population.members, population.hyper, rollout, keys)
         return population._replace(members=members), metrics
 

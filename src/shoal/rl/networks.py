@@ -101,9 +101,8 @@ def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> 
     shape, options = spec.obs_shape, dict(network) if isinstance(network, dict) else {}
     network = options.pop("name", None) if isinstance(network, dict) else network
     if network in NETWORKS and options:
-        raise BadField(
-            "config.network", f"{network} takes no options, only module:factory of your own does", value=options
-        )
+        problem = f"{network} takes no options, only module:factory of your own does"
+        raise BadField("config.network", problem, value=options)
     if isinstance(network, str) and network in NETWORKS:
         if network in IMAGES:
             least = IMAGES[network].least
@@ -115,9 +114,8 @@ def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> 
         raise unknown("config.network", network, [*NETWORKS, "module:factory"])
     factory = import_from(network, "config.network") if isinstance(network, str) else network
     if not callable(factory):
-        raise BadField(
-            "config.network", f"write {', '.join(NETWORKS)} or module:factory of your own", value=repr(network)
-        )
+        problem = f"write {', '.join(NETWORKS)} or module:factory of your own"
+        raise BadField("config.network", problem, value=repr(network))
     made = call_own("config.network", "it", factory, spec, **options)
     if not isinstance(made, nn.Module):
         raise BadField("config.network", f"it gives a {type(made).__name__}", "it must give a flax.linen.Module")

@@ -13,7 +13,7 @@ import optax
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.spec import Continuous
-from shoal.core.types import Agent, Hyper, Member, PyTree, Rollout
+from shoal.core.types import Agent, Hyper, Member, Metrics, PyTree, Rollout
 from shoal.rl import replay_buffer as ring
 from shoal.rl.batching import per_member, repeat
 from shoal.rl.networks import MLP, Precision, check_hidden
@@ -138,14 +138,12 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
         learned, metrics = improve(state[0], hyper, tree.take(batches, i), jax.random.fold_in(key, i))
         return learned, jax.tree.map(jnp.add, state[1], metrics)
 
-    def learn(
-        learned: PyTree, hyper: Hyper, batches: ring.Batch, count: jax.Array, key: jax.Array
-    ) -> tuple[PyTree, dict[str, jax.Array]]:
+    def learn(learned: PyTree, hyper: Hyper, batches: Any, count: jax.Array, key: jax.Array) -> tuple[PyTree, Metrics]:
         shapes = jax.eval_shape(improve, learned, hyper, tree.take(batches, 0), key)[1]
         learned, sums = repeat(count, body, (learned, tree.zeros(shapes)), hyper, batches, key)
         return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
-    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, dict[str, jax.Array]]:
+    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
         ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n, frames) > 0).any()
         pending_updates = jnp.where(ready, member.own.pending_updates + hyper.update_ratio * steps, 0.0)

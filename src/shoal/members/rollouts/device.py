@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.population import Seed
-from shoal.core.types import START, Learner, Population, PyTree, Rollout, RunProgress, TimeStep
+from shoal.core.types import START, Learner, Metrics, Population, PyTree, Rollout, RunProgress, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
@@ -21,8 +21,9 @@ from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.episodes import (
-    EpisodeSums,
+    Interval,
     Progress,
+    Trained,
     add_metrics,
     advance,
     begin,
@@ -54,10 +55,8 @@ class DeviceRollouts(DeviceEpisodes):
     def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._begin = layout.program(self._reset, True, True, False)
-        members, own = (True, False), (True, True, True)  # `shared` has no member axis
-        self._train = layout.program(
-            self._train_members, members, *own, True, *[False] * 4, out=(members, *own), donate=(0, 1, 2, 3)
-        )
+        state = (True, False), True, True, True  # `shared` has no member axis
+        self._train = layout.program(self._train_members, state, True, *[False] * 4, out=state, donate=(0,))
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
         self.programs = (self._begin, self._train, self._test)
@@ -74,43 +73,26 @@ class DeviceRollouts(DeviceEpisodes):
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
         """Reset every environment; `env_parameters` [N] each."""
-        self.world = self._begin(
-            self._layout.place(uid), env_parameters, self._layout.place(jax_key(key), members=False)
-        )
+        place = self._layout.place
+        self.world = self._begin(place(uid), env_parameters, place(jax_key(key), members=False))
 
-    def train(
-        self,
-        population: Population,
-        uid: np.ndarray,
-        key: jax.Array,
-        iterations: int,
-        chunk: int,
-        pause: Callable,
-        progress: RunProgress,
-    ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
-        """`iterations` times a rollout and an update, `chunk` of them per call of the compiled program.
-
-        `pause` is called with each call's result and the iterations done; it may wait, show progress, or raise.
-        The result does not depend on `chunk`. Returns the population, metrics [N] averaged over iterations, and the
-        episodes that ended: their returns, and what fitness may be made of, which differs where there is an objective.
-        """
+    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
+        """Train for an interval, with results that do not depend on its `chunk`."""
         assert self.world is not None
-        members, self.world, metrics, outcome, who, key, *_ = self._train_arguments(population, self.world, uid, key)
+        state, who, key, *_ = self._train_arguments(population, self.world, uid, key)
         done = 0
-        while done < iterations:
-            count = min(chunk, iterations - done)
-            members, self.world, metrics, outcome = self._train(
-                members, self.world, metrics, outcome, who, key, progress, np.int32(done), np.int32(count)
-            )
+        while done < interval.iterations:
+            count = min(interval.chunk, interval.iterations - done)
+            state = self._train(state, who, key, interval.progress, np.int32(done), np.int32(count))
             done += count
-            pause(metrics, done)
+            self.world = state[1]
+            interval.pause(state[2], done)
+        members, _, metrics, outcome = state
         finished = jax.tree.map(np.asarray, outcome)
         population = population._replace(members=members[0], shared=members[1])
         return population, mean_metrics(metrics), finished, finished
 
-    def _train_arguments(
-        self, population: Population, world: World, uid: np.ndarray, key: jax.Array
-    ) -> tuple[Any, ...]:
+    def _train_arguments(self, population: Population, world: World, uid: np.ndarray, key: jax.Array) -> Any:
         place = self._layout.place
         if not self._metrics:
             each = OF_POPULATION, True, True, *[False] * 3
@@ -118,21 +100,13 @@ class DeviceRollouts(DeviceEpisodes):
             self._metrics += names
         metrics = place(no_metrics(np, self._metrics, len(uid)))
         outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.env_parameters)
-        members = (population.members, population.shared)
-        return members, world, metrics, outcome, who, place(key, members=False), START, np.int32(0), np.int32(0)
+        state = (population.members, population.shared), world, metrics, outcome
+        return state, who, place(key, members=False), START, np.int32(0), np.int32(0)
 
     def _train_members(
-        self,
-        members: tuple[PyTree, PyTree],
-        world: World,
-        metrics: dict[str, jax.Array],
-        outcome: EpisodeSums,
-        who: tuple[jax.Array, PyTree, PyTree],
-        key: jax.Array,
-        progress: RunProgress,
-        first: jax.Array,
-        count: jax.Array,
-    ) -> tuple[Any, World, dict[str, jax.Array], EpisodeSums]:
+        self, state: tuple, who: tuple, key: jax.Array, progress: RunProgress, first: jax.Array, count: jax.Array
+    ) -> tuple:
+        """The state after some iterations: members with what they share, their world, metrics, and episodes that ended."""
         uid, hyper, env_parameters = who
 
         def iteration(i: jax.Array, state: tuple) -> tuple:
@@ -142,11 +116,11 @@ class DeviceRollouts(DeviceEpisodes):
             metrics = add_metrics(jnp, metrics, new)
             return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
 
-        return jax.lax.fori_loop(first, first + count, iteration, (members, world, metrics, outcome))
+        return jax.lax.fori_loop(first, first + count, iteration, state)
 
     def _iterate(
         self, population: Population, world: World, uid: jax.Array, key: jax.Array, progress: RunProgress, i: jax.Array
-    ) -> tuple[Population, World, dict[str, jax.Array], tuple]:
+    ) -> tuple[Population, World, Metrics, tuple]:
         key = jax.random.fold_in(key, i)
         world, rollout, finished = self._collect(population, world, uid, key)
         update_keys = member_keys(stream(key, "update"), uid)
@@ -154,7 +128,7 @@ class DeviceRollouts(DeviceEpisodes):
         population, metrics = self._learner.update(now, rollout, update_keys)
         return population, world, metrics | {"steps/broken": broken(rollout)}, finished
 
-    def _measure(self, *arguments: Any) -> dict[str, jax.Array]:
+    def _measure(self, *arguments: Any) -> Metrics:
         """The metrics of `_iterate`."""
         return self._iterate(*arguments)[2]
 
@@ -185,14 +159,13 @@ class DeviceRollouts(DeviceEpisodes):
         world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
         if self._learner.value is not None:
             goes_on = ~(rollout.terminated[-1] | rollout.truncated[-1])
-            last = jnp.where(
-                goes_on, self._learner.value(population, world.obs, world.carry), rollout.bootstrap_value[-1]
-            )
+            value = self._learner.value(population, world.obs, world.carry)
+            last = jnp.where(goes_on, value, rollout.bootstrap_value[-1])
             rollout = rollout._replace(bootstrap_value=rollout.bootstrap_value.at[-1].set(last))
         rollout = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), rollout)
         return world, rollout._replace(carry=before), finished
 
-    def _after(self, population: Population, now: TimeStep, carry: PyTree) -> dict[str, jax.Array]:
+    def _after(self, population: Population, now: TimeStep, carry: PyTree) -> Metrics:
         """The part of the observations after a step that the rollout keeps: themselves, or their values where truncated."""
         value = self._learner.value
         if value is None:
@@ -210,9 +183,8 @@ class DeviceRollouts(DeviceEpisodes):
 
         def of_member(env_parameters: PyTree, *arguments: PyTree) -> PyTree:
             environment = with_values(self._environment, env_parameters)
-            environment = (
-                at_levels(environment, levels["train"]) if (levels := self._evaluation.levels) else environment
-            )
+            if self._evaluation.levels:
+                environment = at_levels(environment, self._evaluation.levels["train"])
             return jax.vmap(lambda *given: function(environment, *given))(*arguments)
 
         return lambda *arguments: jax.vmap(of_member)(env_parameters, *arguments)

@@ -14,7 +14,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import derive, jax_key
 from shoal.core.population import Seed
-from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout
+from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.devices import Layout
 
@@ -28,6 +28,24 @@ class EpisodeSums(NamedTuple):
     mean: Any
     squares: Any
     length: Any
+
+
+class Interval(NamedTuple):
+    """One interval: `iterations` times a rollout and an update, `chunk` of them per call of a compiled program.
+
+    pause: called with each call's result and the iterations done; it may wait, show progress, or raise
+    progress: of the run before it, which schedules follow
+    """
+
+    iterations: int
+    chunk: int
+    pause: Callable[[Any, float], None]
+    progress: RunProgress
+
+
+# The population, metrics [N] averaged over iterations, and the episodes that ended: their returns, and what fitness may be
+# made of, which differs where there is an objective.
+Trained = tuple[Population, Metrics, EpisodeSums, EpisodeSums]
 
 
 class Progress(NamedTuple):

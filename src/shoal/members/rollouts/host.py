@@ -20,7 +20,8 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.members.devices import Layout
 from shoal.members.rollouts.episodes import (
-    EpisodeSums,
+    Interval,
+    Trained,
     add_metrics,
     advance,
     begin,
@@ -77,30 +78,21 @@ class HostRollouts(HostEpisodes):
         self._progress = begin(np, *shape)
 
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
-    def train(
-        self,
-        population: Population,
-        uid: np.ndarray,
-        key: jax.Array,
-        iterations: int,
-        chunk: int,
-        pause: Callable,
-        progress: RunProgress,
-    ) -> tuple[Population, dict[str, np.ndarray], EpisodeSums, EpisodeSums]:
-        """`iterations` times a rollout and an update; see `DeviceRollouts.train`. `pause` is called after each update.
+    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
+        """Train for an interval; `pause` is called after each update.
 
         An off-policy agent acts with the weights before the last update, so that environments step while the device
         learns.
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
-        who = place(uid)
+        who, pause = place(uid), interval.pause
         self._turn(population.env_parameters)
         returned = measured = no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
         (learned, memory, own), shared = population.members, population.shared
         acting = (learned, shared, hyper)
-        for i in range(iterations):
+        for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
             act_key, update_key = (place(stream(now, purpose), members=False) for purpose in ("act", "update"))
             rollout, finished = self._collect(acting, who, act_key)
@@ -111,13 +103,13 @@ class HostRollouts(HostEpisodes):
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
             (learned, shared), (memory, own), metrics = self._update(
-                (learned, shared), (memory, own), hyper, place(rollout), who, update_key, progress, np.int32(i)
+                (learned, shared), (memory, own), hyper, place(rollout), who, update_key, interval.progress, np.int32(i)
             )
             if not off_policy:
                 pause(metrics, i + 1)
                 acting = (learned, shared, hyper)
             sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
-        pause(metrics, iterations)
+        pause(metrics, interval.iterations)
         population = population._replace(members=Member(learned, memory, own), shared=shared)
         return population, mean_metrics(sums), returned, measured
 
@@ -126,9 +118,8 @@ class HostRollouts(HostEpisodes):
         if env_parameters:
             assert self._training is not None
             copies = self._learner.agent.environments
-            self._training.set_env_parameters(
-                {name: np.repeat(np.asarray(x), copies) for name, x in env_parameters.items()}
-            )
+            values = {name: np.repeat(np.asarray(x), copies) for name, x in env_parameters.items()}
+            self._training.set_env_parameters(values)
 
     def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
@@ -165,10 +156,8 @@ class HostRollouts(HostEpisodes):
         return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
-        """Recurrent states, fresh where an episode is `done`."""
-        if not done.any():  # as at nearly every step
-            return carry
-        return tree.where(done, self._fresh, carry)
+        """Recurrent states, fresh where an episode is `done`: at few steps."""
+        return tree.where(done, self._fresh, carry) if done.any() else carry
 
     def _act_members(
         self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array

@@ -88,9 +88,8 @@ class HostEpisodes(Episodes):
         return self._testing[purpose][0]
 
     def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
-        environment = (
-            at_levels(environment, self._evaluation.levels[levels]) if self._evaluation.levels else environment
-        )
+        if self._evaluation.levels:
+            environment = at_levels(environment, self._evaluation.levels[levels])
         return environment.open(count, self._evaluation.objective)
 
     def _greedy_members(

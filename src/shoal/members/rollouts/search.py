@@ -12,7 +12,6 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.environments.levels import Span
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
@@ -47,13 +46,7 @@ class DeviceSearch(DeviceEpisodes):
         return shared, *(np.concatenate([x[:, :-1].reshape(-1, len(keys)), x[0, -1:]]) for x in parts)
 
     def _measure_rows(
-        self,
-        population: Population,
-        uid: jax.Array,
-        key: jax.Array,
-        keys: jax.Array,
-        limit: jax.Array,
-        span: Span | tuple[()],
+        self, population: Population, uid: jax.Array, key: jax.Array, keys: jax.Array, limit: jax.Array, span: PyTree
     ) -> tuple[PyTree, jax.Array, jax.Array]:
         learner, members = self._learner, len(uid)
         chunks, width = _chunks(members, learner.chunk, 2)
