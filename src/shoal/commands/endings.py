@@ -53,7 +53,7 @@ def fail(message: str, code: int) -> int:
     return code
 
 
-class _Output(Screen):
+class _UntilClosed(Screen):
     """Standard output that ends the command when its reader is gone, as with `| head`."""
 
     def on_broken_pipe(self) -> None:
@@ -62,7 +62,7 @@ class _Output(Screen):
 
 def console() -> Screen:
     """Standard output of a command. Lines are never cut in a file or a pipe."""
-    return _Output(width=None if sys.stdout.isatty() else WIDE)
+    return _UntilClosed(width=None if sys.stdout.isatty() else WIDE)
 
 
 def show(run: Callable[[Sequence[Callback]], Result], quiet: bool) -> int:

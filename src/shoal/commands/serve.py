@@ -45,7 +45,7 @@ def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) 
     page.stamp()  # raises BadInput before the server starts
     with interruptible() as attend:
 
-        class Server(ThreadingHTTPServer):
+        class PageServer(ThreadingHTTPServer):
             daemon_threads = True
 
             def service_actions(self) -> None:
@@ -55,7 +55,7 @@ def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) 
                 """A browser closed the connection."""
 
         try:
-            server = Server((ADDRESS, port), _handler(page))
+            server = PageServer((ADDRESS, port), _handler(page))
         except (OSError, OverflowError) as error:
             raise BadInput(f"--port {port}: {error}") from error
         with server:
