@@ -214,8 +214,7 @@ class RlGames(adapter.Adapter):
     def _likeliest(self, obs: Mapping[str, Any]) -> torch.Tensor:
         """Actions as rl_games gives them to `env_step`, for observations as it has them."""
         algo = self.algo
-        masks = (algo.vec_env.get_action_masks(),) if algo.use_action_masks else ()
-        result = (algo.get_masked_action_values if masks else algo.get_action_values)(obs, *masks)
+        result = algo.get_action_values(obs)
         if algo.is_rnn:
             algo.rnn_states = result["rnn_states"]
         if not algo.is_discrete:

@@ -57,14 +57,6 @@ class Workers(IVecEnv):
         """Spaces, and how many agents there are."""
         return self._workers[0].get_env_info()
 
-    def has_action_masks(self) -> bool:
-        """True where the environments mask actions."""
-        return hasattr(self._workers[0].env, "get_action_mask")
-
-    def get_action_masks(self) -> np.ndarray:
-        """Mask of the possible actions, bool [N, actions]."""
-        return np.stack([worker.get_action_mask() for worker in self._workers])
-
     def close(self) -> None:
         """Close them."""
         for worker in self._workers:

@@ -11,6 +11,7 @@ PPO = ("a2c_continuous", "a2c_discrete")  # as rl_games calls it
 REFUSED = {
     "multi_gpu": "a member is trained by one process",
     "self_play_config": "its opponents are kept by rl_games' own loop",
+    "use_action_masks": "a champion acts by observations alone, without masks",
     "schedule_entropy": "it would overwrite entropy_coef",
 }
 
