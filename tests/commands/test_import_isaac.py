@@ -213,7 +213,6 @@ BAD = [
     ["agent.pbt.num_policies=1"],
     ["--workers", "4"],
     ["num_policies=4"],
-    ["agent.pbt=4", "agent.pbt.num_policies=4"],
     ["agent.seeds=7"],
     ["agent.params.algo.name=sac"],
     ["agent.params.algo.name=null"],

@@ -211,7 +211,7 @@ def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
 
 
 def _nested(overrides: Sequence[str]) -> dict[str, Any]:
-    """Overrides as nested mappings, under `agent` and `env`. Raises BadInput."""
+    """Overrides as nested mappings, under `agent` and `env`; later ones win. Raises BadInput."""
     values: dict[str, Any] = {}
     for override in overrides:
         path, equals, text = override.partition("=")
@@ -219,21 +219,14 @@ def _nested(overrides: Sequence[str]) -> dict[str, Any]:
         first, *rest = path.split(".")
         if not equals or first not in ("agent", "env") or not rest:
             raise BadInput(f"{override}: write agent.NAME=VALUE or env.NAME=VALUE, such as agent.pbt.num_policies=4")
-        # What stands in `mutation` has dots in its name.
-        inside = path.removeprefix(MUTATION)
+        inside = path.removeprefix(MUTATION)  # what stands in it has dots in its name
+        parts = [first, *rest] if inside == path else [*MUTATION.split(".")[:-1], inside]
         with error_context(override):
-            _put(values, [first, *rest] if inside == path else [*MUTATION.split(".")[:-1], inside], read_yaml(text))
+            nested = read_yaml(text)
+        for part in reversed(parts):
+            nested = {part: nested}
+        values = merged(values, nested)
     return values
-
-
-def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    """Set the value at a path in nested mappings. Raises BadInput if a part of the path has a value already."""
-    *above, last = path
-    for part in above:
-        values = values.setdefault(part, {})
-        if not isinstance(values, dict):
-            raise BadInput(f"{part} has a value already")
-    values[last] = value
 
 
 def _part(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:

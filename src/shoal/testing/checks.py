@@ -49,7 +49,7 @@ def check_live_equals_built(t: Trainee) -> None:
     _each(t, lambda t, name, hyper: _live_equals_built(t, f"{name} = {hyper[name]:g}", hyper))
 
 
-def told_at_once(t: Trainee) -> None:
+def live_equals_built_at_once(t: Trainee) -> None:
     """The same of all values together, which takes less time; one after another where that shows something wrong."""
     try:
         _live_equals_built(t, "another value of everything", t.others)
@@ -264,7 +264,7 @@ def check_nothing_is_left(t: Trainee) -> None:
             raise AssertionError("the process does not end")
 
 
-QUICK = (check_description, check_seeds, told_at_once, check_every_hyperparameter_has_an_effect)
+QUICK = (check_description, check_seeds, live_equals_built_at_once, check_every_hyperparameter_has_an_effect)
 
 
 def _each(t: Trainee, check: Callable[[Trainee, str, dict[str, float]], None]) -> None:
