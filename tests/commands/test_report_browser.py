@@ -28,7 +28,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "dvd": {"population": 12, "generations": 12},
     "independent": {"population": 4, "generations": 8},
 }
-WRITERS = {"es": "write_drawn", "cem_rl": "write_drawn", "dvd": "write_dvd", "independent": "write_independent"}
+WRITERS = {"es": "write_sampled", "cem_rl": "write_sampled", "dvd": "write_dvd", "independent": "write_independent"}
 
 # Every visible text that has too little contrast with what lies behind it (WCAG AA).
 FAINT_TEXT = """() => {

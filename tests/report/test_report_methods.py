@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.synthetic_run import write_about, write_drawn, write_dvd, write_independent, write_run
+from support.synthetic_run import write_about, write_dvd, write_independent, write_run, write_sampled
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
 
@@ -58,7 +58,7 @@ def path_of(text: str, title: str, kind: str) -> np.ndarray:
 @pytest.mark.parametrize("method", ["es", "cem_rl"])
 @pytest.mark.parametrize("diverged", [0.0, 0.3])
 def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diverged: float) -> None:
-    run = write_drawn(tmp_path / "run", method, diverged=diverged)
+    run = write_sampled(tmp_path / "run", method, diverged=diverged)
     text, page = report(run, SAMPLED)
     lines = chart(page, "Returns of the mean and of the members")
     same(lines["the mean"], [row["fitness"] for row in rows(run, "lineage.jsonl")])
@@ -88,7 +88,7 @@ def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diver
 
 def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
     """The line of ranks: the first on top, the last of 33 at the bottom, along the steps of all members."""
-    run = write_drawn(tmp_path / "run", "es", 32, 20)
+    run = write_sampled(tmp_path / "run", "es", 32, 20)
     text, _ = report(run, SAMPLED)
     points = path_of(text, "Rank of the mean", "median")
     steps = np.array([row["steps"] for row in rows(run, "lineage.jsonl")])
@@ -99,7 +99,7 @@ def test_what_is_drawn_lies_where_it_should(tmp_path: Path) -> None:
 
 def test_the_bands(tmp_path: Path) -> None:
     """From worst to best, and a standard deviation around the average that does not leave it."""
-    run = write_drawn(tmp_path / "run", "es", 32, 5)
+    run = write_sampled(tmp_path / "run", "es", 32, 5)
     text, page = report(run, SAMPLED)
     plot = next(a for _, a in page.tags if a.get("aria-label") == "Returns of the mean and of the members")
     data = json.loads(plot["data-chart"] or "")
@@ -129,10 +129,10 @@ def test_the_bands(tmp_path: Path) -> None:
         ("es", 1024, 2500, {"decay": 0.999, "diverged": 0.01}),
     ],
 )  # fmt: skip
-def test_any_drawn_run_has_a_page(
+def test_any_sampled_run_has_a_page(
     tmp_path: Path, method: str, population: int, generations: int, more: dict[str, Any]
 ) -> None:
-    text, page = report(write_drawn(tmp_path / "run", method, population, generations, **more), SAMPLED)
+    text, page = report(write_sampled(tmp_path / "run", method, population, generations, **more), SAMPLED)
     assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
     assert f"method {method}" in page.words
     assert f"{population * generations:,} members sampled in all" in page.words
@@ -144,7 +144,7 @@ def test_any_drawn_run_has_a_page(
 
 
 def test_hyperparameters_that_decay(tmp_path: Path) -> None:
-    run = write_drawn(tmp_path / "run", "es", decay=0.9)
+    run = write_sampled(tmp_path / "run", "es", decay=0.9)
     _, page = report(run, SAMPLED)
     same(chart(page, "sigma")["sigma"], [row["hyper"]["sigma"] for row in rows(run, "lineage.jsonl")])
     assert "It went from 0.05 to 0.006754." in page.words and "Not tuned: learning_rate 0.02." in page.words
@@ -152,7 +152,7 @@ def test_hyperparameters_that_decay(tmp_path: Path) -> None:
 
 def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
-    run = write_drawn(tmp_path / "run", "cem_rl", 10, 2)
+    run = write_sampled(tmp_path / "run", "cem_rl", 10, 2)
     write_about(run, "cem_rl", explanation=CemRl(trained=0).explanation(10))
     _, page = report(run, SAMPLED)
     assert "gradient steps" not in page.words and "10 members were sampled around it" in page.words
@@ -232,7 +232,7 @@ def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
-@pytest.mark.parametrize("write", [write_drawn, write_dvd, write_independent])
+@pytest.mark.parametrize("write", [write_sampled, write_dvd, write_independent])
 def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     run = write(tmp_path / "run", generations=4)
     entries = rows(run, "metrics.jsonl")
@@ -264,7 +264,7 @@ def test_stories_depend_on_options() -> None:
 def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
     """A method by any name has the page of its traits, and tells its own explanation; nothing recorded is no figure."""
     own = {"name": "lab:Nearby", "title": "a search nearby", "explanation": "The best became the mean."}
-    run = write_drawn(tmp_path / "drawn", "es", 8, 3)
+    run = write_sampled(tmp_path / "sampled", "es", 8, 3)
     write_about(run, "es", **own)
     entries = rows(run, "metrics.jsonl")
     for entry in entries:

@@ -186,7 +186,7 @@ def write_dvd(
     return run
 
 
-def write_drawn(
+def write_sampled(
     path: Path,
     method: str = "es",
     population: int = 32,

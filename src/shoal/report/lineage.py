@@ -149,26 +149,24 @@ def tabulate(entries: list[dict[str, Any]]) -> Lineage:
     if math.prod(shape) > LARGEST:  # each of a few lines may have a generation and a member of its own
         raise BadInput(f"lineage.jsonl has {shape[0]:,} generations of {shape[1]:,} members, too many for a table")
 
-    def empty() -> np.ndarray:
-        return np.full(shape, np.nan)
+    def table(values: Any, missing: Any = np.nan) -> np.ndarray:
+        made = np.broadcast_to(missing, shape).copy()
+        made[rows, columns] = values
+        return made
 
-    lineage = Lineage(
-        generations, uids, np.zeros(shape, bool), np.broadcast_to(uids, shape).copy(),
-        np.broadcast_to(generations[:, None], shape).copy(), np.zeros(shape, bool),
-        **{name: empty() for name in MEASURED}, hyper={},
+    hyper = [inner(e, "hyper") for e in entries]
+    return Lineage(
+        generations, uids,
+        present=table(True, False),
+        parents=table([e["parent"] if _whole(e.get("parent")) else e["uid"] for e in entries], uids),
+        parent_generations=table(
+            [e["parent_generation"] if _whole(e.get("parent_generation")) else e["generation"] for e in entries],
+            generations[:, None],
+        ),
+        explored=table([e.get("explored") is True for e in entries], False),
+        **{name: table([read(e.get(name)) for e in entries]) for name, read in MEASURED.items()},
+        hyper={name: table([number(h.get(name)) for h in hyper]) for name in dict.fromkeys(n for h in hyper for n in h)},
     )  # fmt: skip
-    for entry, *place in zip(entries, rows.tolist(), columns.tolist(), strict=True):
-        at = tuple(place)
-        parent, born = entry.get("parent"), entry.get("parent_generation")
-        lineage.present[at] = True
-        lineage.parent_generations[at] = born if _whole(born) else entry["generation"]
-        lineage.parents[at] = parent if _whole(parent) else entry["uid"]
-        lineage.explored[at] = entry.get("explored") is True
-        for name, read in MEASURED.items():
-            getattr(lineage, name)[at] = read(entry.get(name))
-        for name, value in inner(entry, "hyper").items():
-            lineage.hyper.setdefault(name, empty())[at] = number(value)
-    return lineage
 
 
 def _whole(value: object) -> bool:
