@@ -141,7 +141,6 @@ def test_keep():
         (Mutate, {"mutation_rate": -0.1}),
         (Mutate, {"change_range": (0.8, 1.2)}),
         (Mutate, {"discount_range": (1.2, 1.1)}),
-        (Mutate, {"rules": {"gamma": "mutate_gamma"}}),
         (Gaussian, {"std": 0.0}),
         (Gaussian, {"std": float("inf")}),
     ],

@@ -55,7 +55,6 @@ def holds(r: Range, x: np.ndarray) -> None:
         Range(-1.0, 1.0, "log"),
         Range(0.9, 1.0, "one_minus_log"),
         Range(-0.1, 0.9, "one_minus_log"),
-        Range(0.0, 1.0, "cubic"),
         Range(0.5, 3, integer=True),
         Range(1, 3.5, integer=True),
         Range(0, 2**30, integer=True),

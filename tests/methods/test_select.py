@@ -267,7 +267,6 @@ def test_keep():
         (Truncation, {"bottom": NAN}),
         (Truncation, {"bottom": 1.0, "donors": "above"}),
         (Truncation, {"top": -0.1}),
-        (Truncation, {"donors": "best"}),
         (Threshold, {"threshold_std": -1}),
         (Threshold, {"threshold_abs": NAN}),
         (TTest, {"p": 0}),

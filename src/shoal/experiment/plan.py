@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
 from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
-from shoal.methods.ranges import nearest
 
 LONG = 2.0  # times as long, of which it is said
 PARTS = 8  # at most, of a population that several processes measure together
@@ -76,15 +76,12 @@ class Plan(NamedTuple):
     @property
     def lengthening(self) -> float:
         """Time of training as a multiple of the one if nobody ended: the fewer members are left, the more devices wait."""
-        (_, population), *_ = self.sizes
-        ends = [share for share, _ in self.sizes[1:]] + [1.0]
         side_by_side = jax.default_backend() != "cpu"  # an accelerator trains all members at a time
 
         def turns(members: int) -> float:
             return 1.0 if side_by_side else members / self.kind.devices([np.arange(members)])
 
-        of_each = [(end - begin) * population / n * turns(n) for (begin, n), end in zip(self.sizes, ends, strict=True)]
-        return sum(of_each) / turns(population)
+        return self._share_made(1.0, turns) / turns(self.experiment.population)
 
     @property
     def generation(self) -> str:
@@ -121,10 +118,6 @@ class Plan(NamedTuple):
             "and config.normalise_observations"
         )
 
-    def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
-        return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
-
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
         every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
@@ -153,18 +146,22 @@ class Plan(NamedTuple):
         if e.budget is not None:
             each = self.steps // self.iterations * e.population
             return RunProgress(*map(np.float32, (steps, each, e.budget)))
-        made, total = self._iterations_until(generation / e.generations), self._iterations_until(1.0)
-        return RunProgress(*map(np.float32, (made, 1, total)))
+        whole = self.iterations * e.generations
+        made, total = self._share_made(generation / e.generations), self._share_made(1.0)
+        return RunProgress(*map(np.float32, (whole * made, 1, whole * total)))
 
-    def _iterations_until(self, share: float) -> float:
-        """The iterations that a member which does not end makes in a share of the run."""
+    def _share_made(self, share: float, turns: Callable[[int], float] = lambda members: 1.0) -> float:
+        """Length of a share of the run for a member that does not end, in runs where nobody ends.
+
+        turns: the weight of each part of it, by the members that are left
+        """
         ends = [rung for rung, _ in self.sizes[1:]] + [1.0]
         parts = [
-            (min(end, share) - begin) * self.experiment.population / members
+            (min(end, share) - begin) * self.experiment.population / members * turns(members)
             for (begin, members), end in zip(self.sizes, ends, strict=True)
             if begin < share
         ]
-        return self.iterations * self.experiment.generations * sum(parts)
+        return sum(parts)
 
 
 def make_plan(experiment: Experiment, processes: int = 1) -> Plan:

@@ -88,9 +88,6 @@ class Mutate(Explorer):
             low, high = getattr(self, which)
             if not 1 <= low <= high < np.inf:
                 raise BadField(which, "must be two numbers >= 1, the smaller first", value=(low, high))
-        for name, rule in self.rules.items():
-            if rule not in ("mutate_float", "mutate_discount"):
-                raise BadField(f"rules.{name}", "is neither 'mutate_float' nor 'mutate_discount'", value=repr(rule))
 
     def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         ruled = dict(space)

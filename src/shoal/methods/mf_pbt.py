@@ -73,9 +73,8 @@ class MfPbt(Copying):
         parents, donors = np.arange(len(stats.uid)), np.arange(len(stats.uid))
         explores = np.zeros(len(stats.uid), bool)
         finite = np.isfinite(stats.fitness)
-        order = np.lexsort(
-            (draws(key, stats.uid, 1)[:, 0], -np.where(finite, stats.fitness, -np.inf))
-        )  # the best first
+        ties = draws(key, stats.uid, 1)[:, 0]
+        order = np.lexsort((ties, -np.where(finite, stats.fitness, -np.inf)))  # the best first
         period = np.array(self.periods)[stats.uid % len(self.periods)]
         for sub, pace in enumerate(self.periods):
             here = stats.uid[order] % len(self.periods) == sub

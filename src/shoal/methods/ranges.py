@@ -15,7 +15,6 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.space import Range
 
-SCALES = ("linear", "log", "one_minus_log")
 _TINY, _HUGE = (float(bound) for bound in (np.finfo(np.float32).tiny, np.finfo(np.float32).max))
 _WHOLE = 2**24  # the largest whole number up to which float32 holds them all
 
@@ -39,8 +38,6 @@ def validate(name: str, r: Range) -> None:
         return
     if r.low is None or r.high is None:
         fail("give both bounds, low and high, or else choices")
-    if r.scale not in SCALES:
-        fail(f"scale = {r.scale!r} is not one of {', '.join(SCALES)}")
     if r.ordered:
         fail("ordered belongs to choices, not to bounds")
     if not max(abs(r.low), abs(r.high)) <= _HUGE:

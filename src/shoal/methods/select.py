@@ -77,8 +77,6 @@ class Truncation(Selector):
     """who donates: the top fraction; all above the bottom; or none, so that the bottom only explores, as a control"""
 
     def __post_init__(self) -> None:
-        if self.donors not in ("top", "above", "none"):
-            raise BadField("donors", "is none of 'top', 'above' and 'none'", value=repr(self.donors))
         if not (0 < self.bottom < 1 and 0 < self.top < 1):
             raise BadField("bottom", f"it and top = {self.top} must lie between 0 and 1", value=self.bottom)
         if self.donors == "top" and self.bottom + self.top > 1:
@@ -141,9 +139,8 @@ class Threshold(Selector):
         finite = rivals.fitness[rivals.finite]
         with np.errstate(over="ignore", invalid="ignore"):  # overflow, with fitness near the ends of float64: no copies
             margin = max(self.threshold_std * finite.std(), self.threshold_abs)
-            mean = np.clip(
-                finite.mean(), finite.min(), finite.max()
-            )  # rounding must not move the mean away from equal members
+            # Rounding must not move the mean away from equal members.
+            mean = np.clip(finite.mean(), finite.min(), finite.max())
             below, above = rivals.fitness < mean - margin, rivals.fitness > mean + margin
         itself = np.arange(len(below))
         if above.any():
