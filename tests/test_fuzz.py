@@ -74,7 +74,7 @@ method:
   name: pbt
   replay: copy
   select: tournament
-  explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5], rules: {tau: mutate_float}}
+  explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5]}
 space: {tau: [0.001, 0.1, log], policy_delay: {low: 1, high: 4, integer: true}}
 config: {layers: [8, 8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8, updates_per_step: 1}
 interval: 64

@@ -35,7 +35,7 @@ EVERYTHING = Experiment(
     env="gym:CartPole-v1",
     method=Pbt(
         select=Threshold(threshold_std=0.5),
-        explore=Mutate(change_range=(1.5, 3.0), rules={"discount": "mutate_discount"}),
+        explore=Mutate(change_range=(1.5, 3.0)),
         burn_in=200,
         replay="copy",
     ),
@@ -442,7 +442,6 @@ BUILT: list[tuple[str, int]] = [
     ("config:\n  environments: 3\n  minibatches: 5", 3),
     ("config:\n  activation: tahn", 2),
     ("fitness:\n  objective: a.b", 2),
-    of_pbt("explore:\n  name: mutate\n  rules: {discout: mutate_float}", 3),
     ("interval: 1e15", 1),
 ]
 

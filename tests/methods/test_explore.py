@@ -80,30 +80,6 @@ def test_mutate_discount_does_so_to_one_minus_x():
     assert stats.kstest((factors - 1.1) / 0.1, "uniform").pvalue > 1e-4
 
 
-def test_mutate_rules_override_the_scale():
-    as_float = explored(Mutate(1.0, rules={"x": "mutate_float"}), Range(0.0, 0.99, "one_minus_log"), 0.4)
-    assert np.all((as_float >= 0.2 - 1e-6) & (as_float <= 0.8 + 1e-6)) and as_float.max() > 0.75
-    as_discount = explored(Mutate(1.0, rules={"x": "mutate_discount"}), Range(0.0, 0.999), 0.9)
-    assert np.all((as_discount >= 0.88 - 1e-6) & (as_discount <= 1 - 0.1 / 1.2 + 1e-6))
-
-
-@pytest.mark.parametrize(
-    ("rules", "r"),
-    [
-        ({"gama": "mutate_discount"}, {"gamma": DISCOUNT}),
-        ({"tau": "mutate_float"}, {"gamma": DISCOUNT}),
-        ({"tau": "mutate_float"}, {}),
-        ({"tau": "mutate_discount"}, {"tau": Range(0.0, 1.0)}),
-        ({"tau": "mutate_discount"}, {"tau": Range(choices=(0.5, 0.7))}),
-    ],
-    ids=shown,
-)
-def test_mutate_rules_that_do_not_fit_the_space(rules, r, said):
-    with pytest.raises(BadInput) as error:
-        Mutate(rules=rules)((1, 0), {}, r, UID)
-    said(error.value)
-
-
 # -------------------------------------------------------------------------------------------- gaussian
 
 

@@ -7,19 +7,15 @@ key, the name and the uid: two children of one parent differ at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField
 from shoal.core.keys import derive, draws
 from shoal.core.population import Seed, Values
 from shoal.core.space import Range
-from shoal.methods.ranges import perturb, sample, shift, validate
-
-Rule = Literal["mutate_float", "mutate_discount"]
+from shoal.methods.ranges import perturb, sample, shift
 
 
 @dataclass(frozen=True)
@@ -69,18 +65,16 @@ class Resample(Explorer):
 class Mutate(Explorer):
     """Change some hyperparameters by a random factor (DexPBT, arXiv 2305.12127; defaults as in Isaac Lab).
 
-    `mutate_float` multiplies or divides by a factor from `change_range`, each with probability 1/2; `mutate_discount`
-    does so to 1 - x, with a factor from `discount_range`, and is the rule of ranges with the scale one_minus_log.
+    It multiplies or divides by a factor from `change_range`, each with probability 1/2 (`mutate_float` of Isaac Lab). In
+    ranges with the scale one_minus_log it does so to 1 - x, by a factor from `discount_range` (`mutate_discount`).
     """
 
     mutation_rate: float = 0.25
     """probability that a hyperparameter changes"""
     change_range: tuple[float, float] = (1.1, 2.0)
-    """smallest and largest factor of mutate_float"""
+    """smallest and largest factor"""
     discount_range: tuple[float, float] = (1.1, 1.2)
-    """smallest and largest factor of mutate_discount"""
-    rules: Mapping[str, Rule] = field(default_factory=dict)
-    """mutate_float or mutate_discount for a hyperparameter, where not the one of its scale"""
+    """the same for 1 - x, where the scale of a range is one_minus_log"""
 
     def __post_init__(self) -> None:
         _probability("mutation_rate", self.mutation_rate)
@@ -88,16 +82,6 @@ class Mutate(Explorer):
             low, high = getattr(self, which)
             if not 1 <= low <= high < np.inf:
                 raise BadField(which, "must be two numbers >= 1, the smaller first", value=(low, high))
-
-    def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
-        ruled = dict(space)
-        for name, rule in self.rules.items():
-            if name not in space:
-                raise unknown("method.explore.rules", name, space)
-            if (rule == "mutate_discount") != (space[name].scale == "one_minus_log"):
-                ruled[name] = replace(space[name], scale="one_minus_log" if rule == "mutate_discount" else "linear")
-                validate(f"{name} (under mutate.rules, {rule})", ruled[name])
-        return super().__call__(key, hyper, ruled, uid)
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         low, high = self.discount_range if r.scale == "one_minus_log" else self.change_range
