@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -139,18 +139,10 @@ class DistributionUpdate(NamedTuple):
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one
 
 
-class Select(Protocol):
-    """`stats` of the M visible members; `mine` int64 [N], the rows of the members to decide for."""
-
-    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection: ...
-
-
-class Explore(Protocol):
-    """`hyper` float32 [N] each, as inherited; `uid` int64 [N] keys each member's random numbers. Returns new values."""
-
-    def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values: ...
-
-
+# (key, stats [M], mine): of the M visible members; mine int64 [N], the rows of the members to decide for
+Select = Callable[[Seed, PopulationStats, np.ndarray], Selection]
+# (key, hyper [N], space, uid) -> new values, from those that are inherited; uid int64 [N] keys each member's random numbers
+Explore = Callable[[Seed, Values, dict[str, Range], np.ndarray], Values]
 # (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
 Init = Callable[[Seed, np.ndarray], tuple[Any, Values]]
 # (key, state, stats [M], mine [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
