@@ -21,6 +21,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
 from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
+from shoal.methods.ranges import nearest
 
 LONG = 2.0  # times as long, of which it is said
 PARTS = 8  # at most, of a population that several processes measure together
@@ -117,6 +118,10 @@ class Plan(NamedTuple):
             "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalise_rewards "
             "and config.normalise_observations"
         )
+
+    def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
+        return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
 
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
         """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""

@@ -15,7 +15,6 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.plan import Plan
 from shoal.experiment.trust import untrusted
-from shoal.methods.ranges import nearest
 from shoal.run import checkpoint
 from shoal.run.members import read_members
 
@@ -104,8 +103,7 @@ def _population(plan: Plan, run: Path) -> Origin:
         raise BadField("init_from", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
     fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
     rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
-    tuned = plan.space.keys() & (earlier.space or {}).keys()
-    hyper = {name: nearest(plan.space[name], x[rows]) for name, x in saved.hyper.items() if name in tuned}
+    hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
     learned = _fitting(plan, run, [saved.learned[row] for row in rows])
     return Origin(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
 
