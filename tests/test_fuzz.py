@@ -203,7 +203,7 @@ def resume(run: Path) -> Any:
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
-    best = replace(champion_told(told.contenders[0], ""), learned=state["run"]["contenders"][0])
+    best = replace(champion_told(told.earlier[0], ""), learned=state["run"]["earlier"][0])
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return manifest["generation"]

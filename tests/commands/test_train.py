@@ -79,19 +79,20 @@ def test_result(six: Path) -> None:
     last = lineage(six, 5)
     assert result["fitness"] == {str(uid): row["fitness"] for uid, row in last.items()}
     champion = result["champion"]
-    assert set(champion) == {"uid", "generation", "selection_fitness", "final_candidates", "evaluation", "hyper"}
+    assert set(champion) == {"uid", "generation", "selection_fitness", "final_selection", "evaluation", "hyper"}
     assert set(champion["evaluation"]) == {"mean", "standard_error", "episodes"}
-    assert set(champion["final_candidates"]) == {"contenders", "mean", "standard_error", "episodes"}
-    assert (champion["final_candidates"]["contenders"], champion["final_candidates"]["episodes"]) == (4, 2)
+    selection = champion["final_selection"]
+    assert (selection["candidates"], selection["episodes"], selection["champion"]["episodes"]) == (2, 8, 4)
     assert champion["evaluation"]["episodes"] == 8
     assert 8 <= champion["evaluation"]["mean"] <= 60
     assert result["environment_steps"] == 4 * 6 * 64
-    assert result["evaluation_steps"] == sum(row["fitness"] * row["episodes"] for row in rows(six / "lineage.jsonl"))
+    measured = sum(row["fitness"] * row["episodes"] for row in rows(six / "lineage.jsonl"))
+    assert result["evaluation_steps"] == measured + selection["steps"]
     assert 0 < result["seconds"] < 600
 
 
 def test_champion_is_among_the_best_that_ever_were(six: Path) -> None:
-    """Of the four best generations the fittest play for the title."""
+    """Two candidates: the best of the generation of the highest level, and of the last one."""
     champion = json.loads((six / "result.json").read_text())["champion"]
     best = {g: max(row["fitness"] for row in lineage(six, g).values()) for g in range(6)}
     chosen = lineage(six, champion["generation"])[champion["uid"]]
@@ -136,7 +137,8 @@ def test_metrics(six: Path) -> None:
         expected = {"best": max(fitness), "worst": min(fitness), "median": np.median(fitness), "mean": np.mean(fitness)}
         assert row["fitness"] == expected
         assert row["copies"] == sum(m["parent"] != m["uid"] for m in members.values())
-        assert row["champion"]["fitness"] >= max(fitness)
+        champion = row["champion"]
+        assert champion["fitness"] == max(m["fitness"] for m in lineage(six, champion["generation"]).values())
         assert set(row["timing"]) >= {"seconds", "train", "evaluate", "evolve", "record", "compile", "steps_per_second"}
         assert all(len(values) == 4 for values in row["members"].values())
         assert "loss/policy" in row["members"]
@@ -160,7 +162,7 @@ def test_tensorboard(six: Path) -> None:
 
     for name in ("best", "median", "worst"):
         assert curve(f"population/fitness/{name}") == pytest.approx([row["fitness"][name] for row in metrics])
-    assert curve("champion/fitness") == pytest.approx([row["champion"]["fitness"] for row in metrics])
+    assert curve("champion/level") == pytest.approx([row["champion"]["level"] for row in metrics])
     assert curve("population/copies") == [row["copies"] for row in metrics]
     for uid in range(4):
         mine = [lineage(six, g)[uid] for g in range(6)]
@@ -419,8 +421,9 @@ def test_fitness_of_the_training_episodes(tmp_path: Path) -> None:
             assert row["fitness"] == (returned and pytest.approx(returned, rel=1e-6))
             assert (row["episodes"] == 0) == (returned is None) and row["episodes"] <= 8
     assert all(row["fitness"] for row in lineage(run, 0).values())
-    assert result.summary["evaluation_steps"] == 0
-    assert result.summary["champion"]["evaluation"]["episodes"] == 8
+    champion = result.summary["champion"]
+    assert result.summary["evaluation_steps"] == champion["final_selection"]["steps"] > 0
+    assert champion["evaluation"]["episodes"] == 8
 
 
 LONG = {"env": "support.probes:endless_reward", "env_options": {"limit": 100}}

@@ -22,6 +22,7 @@ from shoal.core.types import Agent, Member, SearchLearner
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
+from shoal.members.acting import Policy
 from shoal.members.sampled import TEST
 from shoal.methods.es import Es
 from shoal.rl.independent import independent
@@ -163,7 +164,7 @@ def test_of_members_that_live_on(world: Any) -> None:
         phases.append(phase(f"train {generation}"))
         shard.evaluate(generation)
         phases.append(phase(f"evaluate {generation}"))
-    shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 2 * N * E, "")
+    shard.test([Policy(shard.snapshot(0)[0], {"nothing": 0.0})], (0, 5), 2 * N * E, "")
     phases.append(phase("test"))
     shard.close()
     nothing_twice(phases)
@@ -192,7 +193,7 @@ def test_of_members_that_are_drawn(world: Any) -> None:
         shard.train(generation, 1, 1)
         shard.evaluate(generation)
         phases.append(phase(f"measure {generation}"))
-    shard.test(shard.snapshot(0)[0], learner.agent.hyper._asdict(), (0, 5), 2 * TEST + 1, "")
+    shard.test([Policy(shard.snapshot(0)[0], learner.agent.hyper._asdict())], (0, 5), 2 * TEST + 1, "")
     phases.append(phase("test"))
     shard.close()
     begun = "test: reset" if isinstance(world, DeviceEnvironment) else "test: seed"
@@ -210,7 +211,7 @@ def test_a_coin_cannot_be_guessed() -> None:
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)
     shard.evaluate(0)
-    tested = shard.test(shard.snapshot(0)[0], {"nothing": 0.0}, (0, 5), 16, "")
+    tested, _ = shard.test([Policy(shard.snapshot(0)[0], {"nothing": 0.0})], (0, 5), 16, "")
     for guessed, coins in (
         (200 * metrics["reward"], T * 200),
         (shard.stats().fitness, 200),

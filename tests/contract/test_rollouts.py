@@ -25,6 +25,7 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
+from shoal.members.acting import Policy
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.rl.independent import independent
 
@@ -295,9 +296,12 @@ def test_evaluation(rollouts, greedy):
     np.testing.assert_array_equal(shard.stats().fitness, [story.episodes[0][0] for story in stories])
     np.testing.assert_array_equal(shard.stats().episodes, [E] * N)
     assert shard.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
-    champion, _ = shard.snapshot(2)  # every place of the shard plays the one champion, with the champion's own numbers
-    returns = shard.test(champion, {"choice": 2.0}, (1, 2), 5, "")
-    np.testing.assert_array_equal(returns, [stories[2].episodes[0][0]] * 5)
+    policies = [Policy(shard.snapshot(row)[0], {"choice": float(row)}) for row in (2, 0, 2, 1)]
+    for some in (policies, policies[:1]):  # wherever in the shard one plays, it is with its own numbers
+        returns, steps = shard.test(some, (1, 2), 5, "")
+        expected = [stories[int(policy.hyper["choice"])].episodes[0] for policy in some]
+        np.testing.assert_array_equal(returns, [[value] * 5 for value, _ in expected])
+        assert steps == 5 * sum(length for _, length in expected)
 
 
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)

@@ -62,11 +62,11 @@ def test_no_other_run_comes_of_it(run: Path, path: str) -> None:
     assert (run / "experiment.yaml").read_bytes() == before
 
 
-@pytest.mark.parametrize("field", ["interval", "seed", "population", "fitness.final_candidates"])
+@pytest.mark.parametrize("field", ["interval", "seed", "population", "fitness.final_selection"])
 def test_the_command_and_python_say_the_same(run: Path, field: str) -> None:
     outcome = shoal("resume", run, "--set", f"{field}=17")
     with pytest.raises(BadInput) as error:
-        resume(run, **({"fitness": {"final_candidates": 17}} if "." in field else {field: 17}))
+        resume(run, **({"fitness": {"final_selection": 0.5}} if "." in field else {field: 17}))
     assert (outcome.code, outcome.err) == (2, f"shoal: {error.value}\n")
 
 

@@ -15,7 +15,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar, PopulationStats
+from shoal.core.population import ChampionSoFar, Contenders, PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.build import make_learner
@@ -36,39 +36,62 @@ def stats(fitness: list[float], generation: int = 0) -> PopulationStats:
     return PopulationStats(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
-def after(best: ChampionSoFar, fitness: list[float], generation: int = 0) -> ChampionSoFar:
-    """The best, after a generation of members with such fitness."""
+def after(contenders: Contenders, fitness: list[float], last: int = 0) -> Contenders:
+    """The contenders, after a generation of members with such fitness."""
+    generation = contenders.measured
     found = stats(fitness, generation)
-    row = best.beaten_by(found)
-    return best if row is None else ChampionSoFar.crowned(found, row, {"from": (generation, row)})
+    rows = contenders.wanted(found, last)
+    return contenders.joined(found, rows, [{"from": (generation, row)} for row in rows], last > 0)
 
 
 # --------------------------------------------------------------------------------------- who it is
 
 
 def test_the_best_is_remembered() -> None:
-    best = after(ChampionSoFar(), [1.0, 5.0, 3.0])
-    assert after(best, [4.0, 4.9, 0.0], 1) is best
+    first = after(Contenders(), [1.0, 5.0, 3.0])
+    best = after(first, [1.0, 3.0, 2.0]).champion
     assert (best.uid, best.generation, best.fitness, best.learned) == (11, 0, 5.0, {"from": (0, 1)})
     assert best.hyper == {"learning_rate": 0.125}
-    best = after(best, [4.0, 4.9, 6.0], 2)
-    assert (best.uid, best.generation, best.fitness, best.learned) == (12, 2, 6.0, {"from": (2, 2)})
+    best = after(first, [4.0, 4.9, 6.0]).champion
+    assert (best.uid, best.generation, best.fitness, best.learned) == (12, 1, 6.0, {"from": (1, 2)})
+
+
+def test_easy_episodes_of_one_generation_crown_nobody() -> None:
+    """The level is the mean of the best of all at first, then an exponential one over about four: by hand."""
+    contenders = Contenders()
+    levels = []
+    for best in (1.0, 2.0, 9.0, 3.0, 4.0, 5.0, 6.0):
+        contenders = after(contenders, [0.0, best])
+        levels.append(contenders.level)
+    by_hand = [1.0, 1.5, 4.0, 3.75, 3.8125, 4.109375, 4.58203125]
+    assert levels == by_hand
+    assert [one.generation for one in contenders.earlier] == [6, 5, 2, 4]
+    assert [one.level for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
+    assert contenders.champion.fitness == 6.0
+
+
+def test_the_fittest_of_the_last_generation_join() -> None:
+    contenders = after(after(Contenders(), [2.0, 3.0]), [4.0, NAN, 6.0, 5.0, -1.0], last=3)
+    assert [one.uid for one in contenders.last] == [12, 13, 10]
+    entrants = [(one.generation, one.uid) for one in contenders.entrants]
+    assert entrants == [(1, 12), (0, 11), (1, 13), (1, 10)], "by turns, and each of them once"
+    assert after(contenders, [1.0, 1.0]).last == (), "a run that was given more generations has another last one"
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_no_champion_without_a_fitness(bad: float) -> None:
-    assert after(ChampionSoFar(), [bad, bad, bad]) == ChampionSoFar()
-    best = after(ChampionSoFar(), [bad, -1e300, bad], 1)
-    assert best.uid == 11
-    assert after(best, [bad, bad, bad], 2) is best
+    assert after(Contenders(), [bad, bad, bad], last=3) == Contenders()
+    best = after(Contenders(), [bad, -1e300, bad], last=3)
+    assert [one.uid for one in best.entrants] == [11]
+    assert after(best, [bad, bad, bad]) == replace(best, last=())
 
 
 def test_of_equals_the_latest() -> None:
     """It has trained longest."""
-    best = ChampionSoFar()
-    for generation in range(3):
-        best = after(best, [1.0, 7.0, 7.0], generation)
-    assert (best.uid, best.generation) == (11, 2)
+    contenders = Contenders()
+    for _ in range(6):
+        contenders = after(contenders, [1.0, 7.0, 7.0])
+    assert [(one.uid, one.generation) for one in contenders.earlier] == [(11, g) for g in (5, 4, 3, 2)]
 
 
 # --------------------------------------------------------------------------------------- files

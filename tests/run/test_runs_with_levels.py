@@ -64,9 +64,11 @@ def test_every_number_is_of_its_own_levels(tmp_path: Path, changes: dict[str, An
         assert within(told["mean"], span) and told["episodes"] == 8
         np.testing.assert_allclose([low, high], told["mean"] + np.array([-1.96, 1.96]) * told["standard_error"])
     assert champion["evaluation"] == champion["levels"]["test"]
-    # Two measurements in each generation and three of the champion, which do not count; every episode is one step.
-    individuals = len(lineage) // 2
-    assert result.summary["evaluation_steps"] == 2 * 2 * 2 * individuals
+    # Two measurements in each generation, the final selection, and three of the champion, which do not count; every episode
+    # is one step.
+    individuals, selection = len(lineage) // 2, champion.get("final_selection", {"steps": 0, "episodes": 0})
+    assert selection["steps"] == selection["episodes"]
+    assert result.summary["evaluation_steps"] == 2 * 2 * 2 * individuals + selection["steps"]
 
 
 def test_test_levels_change_nothing_before_the_end(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ LEARNED: Any = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype),
     jax.eval_shape(lambda: AGENT.init(jax.random.key(0), AGENT.hyper)).learned,
 )
-PARTS = {"run": {"contenders": [LEARNED], "evolution": ()}, "shard-0000": {"rest": np.arange(4)}}
+PARTS = {"run": {"earlier": [LEARNED], "last": [], "evolution": ()}, "shard-0000": {"rest": np.arange(4)}}
 
 
 def write_whole_run(path: Path) -> Path:
@@ -38,7 +38,14 @@ def write_whole_run(path: Path) -> Path:
         files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
         files.provenance.write([provenance(planned(tiny()), 1, 0)])
         for generation in (1, 2):
-            files.save(generation, PARTS, asdict(Totals(3.5, 512, [best.about()], [0, 1, 2, 3])), 2, best, SPEC)
+            files.save(
+                generation,
+                PARTS,
+                asdict(Totals(3.5, 512, [best.about()], [], 30.0, 3, 60.0, [0, 1, 2, 3])),
+                2,
+                best,
+                SPEC,
+            )
         files.close()
     (path / "result.json").write_bytes(result)
     return path

@@ -122,7 +122,7 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
 
 
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor has `shoal evaluate` any of them: three generations, the play-off, the last test, and the command."""
+    """Nor has `shoal evaluate` any of them: three generations, final selection, final evaluation, and the command."""
     played: list[list[int]] = []
     evaluate = RemoteTrainer.evaluate
 

@@ -15,6 +15,7 @@ from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, make_kind, named
+from shoal.members.acting import Policy
 from shoal.members.devices import prepare
 from shoal.members.protocol import Setup
 from shoal.members.rollouts.episodes import statistics
@@ -55,7 +56,7 @@ def evaluate(
         evaluation = replace(evaluation_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, evaluation))) as tester, callbacks_attributed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
-            returns = tester.test(champion.learned, champion.hyper, key, episodes, levels or "test")
+            returns = tester.test([Policy(champion.learned, champion.hyper)], key, episodes, levels or "test")[0][0]
     finite = returns[np.isfinite(returns)]
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")

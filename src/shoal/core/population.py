@@ -5,8 +5,9 @@ Axes in every docstring: N members of a shard, M visible members.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -40,54 +41,87 @@ ARRAYS = tuple(name for name in PopulationStats._fields if name not in ("hyper",
 
 @dataclass(frozen=True)
 class ChampionSoFar:
-    """The individual of the highest fitness so far; of equal ones the latest, which has trained longest."""
+    """An individual as it was after a generation.
 
-    learned: Any = None  # a tree of arrays
+    learned: a tree of arrays
+    fitness: as it was measured then, in the episodes of that generation
+    level: the mean of the best fitness of that generation and of those just before it: generations play different
+        episodes, so that one fitness says more of the episodes than of the individual
+    """
+
+    learned: Any = None
     uid: int = -1
     generation: int = -1
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
-
-    def beaten_by(self, stats: PopulationStats) -> int | None:
-        """The row of the best of these members if it is at least as good, else None."""
-        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
-        row = int(np.argmax(fitness))
-        return row if np.isfinite(fitness[row]) and fitness[row] >= self.fitness else None
+    level: float = 0.0
 
     @classmethod
-    def crowned(cls, stats: PopulationStats, row: int, learned: Any) -> ChampionSoFar:
+    def at(cls, stats: PopulationStats, row: int, level: float, learned: Any) -> ChampionSoFar:
         """The individual at a row of the stats, with what it has learned."""
         hyper = {name: float(x[row]) for name, x in stats.hyper.items()}
-        return cls(learned, int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row]), hyper)
+        return cls(learned, int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row]), hyper, level)
 
     def about(self) -> dict[str, Any]:
-        """Fields of the manifest."""
-        return {"uid": self.uid, "generation": self.generation, "fitness": self.fitness, "hyper": self.hyper}
+        """Fields of the manifest: all but what it has learned."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learned"}
 
 
-NOBODY = ChampionSoFar()
+NOBODY = ChampionSoFar(level=-np.inf)
+EARLIER = 4  # generations of which the best member stays a contender
+SMOOTHING = 4  # generations whose best fitness makes the level of one, about
 
 
 @dataclass(frozen=True)
 class Contenders:
-    """The fittest individuals of different generations so far, the best first, of whom a play-off finds the champion."""
+    """The individuals of whom the final selection finds the champion.
 
-    most: int
-    best: tuple[ChampionSoFar, ...] = ()
+    earlier: the best member of each of the generations of the highest levels, the highest first
+    last: members of the last generation, once there is one, the fittest first
+    level: of the newest generation, whose number among those that have one is `measured`
+    """
+
+    earlier: tuple[ChampionSoFar, ...] = ()
+    last: tuple[ChampionSoFar, ...] = ()
+    level: float = 0.0
+    measured: int = 0
 
     @property
     def champion(self) -> ChampionSoFar:
-        """The fittest so far."""
-        return self.best[0] if self.best else NOBODY
+        """The best so far."""
+        return self.earlier[0] if self.earlier else NOBODY
 
-    def joined_by(self, stats: PopulationStats) -> int | None:
-        """The row of the best of these members if it is one of them from now on, else None."""
-        return (self.best[-1] if len(self.best) == self.most else NOBODY).beaten_by(stats)
+    @property
+    def entrants(self) -> list[ChampionSoFar]:
+        """All of them, each once: by turns one of the best generations and one of the last, the best of either first."""
+        by_turns = [one for pair in zip_longest(self.earlier, self.last) for one in pair if one is not None]
+        return list({(one.uid, one.generation): one for one in by_turns}.values())
 
-    def joined(self, new: ChampionSoFar) -> Contenders:
-        """Add a new one; of equal ones the latest is the first."""
-        best = sorted((new, *self.best), key=lambda one: one.fitness, reverse=True)
-        return replace(self, best=tuple(best[: self.most]))
+    def wanted(self, stats: PopulationStats, last: int) -> list[int]:
+        """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
+        its level is among the highest. Whoever has no fitness never joins."""
+        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
+        order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
+        if last or not order or len(self.earlier) < EARLIER:
+            return order[: max(last, 1)]
+        return order[:1] if self._level(stats) >= self.earlier[-1].level else []
+
+    def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
+        """After a generation, with the individuals at the `wanted` rows and what each has learned.
+
+        Of equal levels the latest is the first.
+        """
+        if not np.isfinite(stats.fitness).any():
+            return replace(self, last=())
+        level = self._level(stats)
+        new = tuple(ChampionSoFar.at(stats, row, level, what) for row, what in zip(rows, learned, strict=True))
+        earlier = sorted((*new[:1], *self.earlier), key=lambda one: one.level, reverse=True)
+        return Contenders(tuple(earlier[:EARLIER]), new if last else (), level, self.measured + 1)
+
+    def _level(self, stats: PopulationStats) -> float:
+        """The level with one more generation: a mean of all at first, then an exponential one."""
+        best = float(np.max(stats.fitness, where=np.isfinite(stats.fitness), initial=-np.inf))
+        return self.level + (best - self.level) / min(self.measured + 1, SMOOTHING)
 
 
 class Selection(NamedTuple):

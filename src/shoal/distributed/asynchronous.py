@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -29,7 +30,7 @@ class Worker:
         stats = self.shard.stats()
         return KnownMembers(stats, *self.shard.individuals(stats, metrics), self.shard.evaluation_steps, stop)
 
-    def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
         """Decide for these members among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
@@ -55,7 +56,7 @@ class Worker:
                 break
         local = np.array([row if card is None else i for i, (card, row) in enumerate(parents)])
         metrics = self.shard.apply(decision.part(np.arange(len(rows)), local), arrived)
-        learned: PyTree = None if champion is None else states[champion][0]
+        learned = [states[row][0] for row in wanted]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)
         return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics) | metrics, publish)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from shoal.core.population import PopulationStats
@@ -48,12 +50,11 @@ def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
     return bool(counted.all() and np.isfinite(hyper).all() and (rows[:, names.index("generation")] == generation).all())
 
 
-def routes(parents: np.ndarray, owner: np.ndarray, champion: int | None) -> list[Route]:
-    """Routes of the states to be sent: of every parent to each process with a child of it; the champion's to process 0.
+def routes(parents: np.ndarray, owner: np.ndarray, wanted: Sequence[int]) -> list[Route]:
+    """Routes of the states to be sent: of every parent to each process with a child of it; of `wanted` rows to process 0.
 
     parents: int64 [M], rows; owner: int64 [M], the process of each row. The same list in every process.
     """
-    wanted = {(int(p), int(owner[child])) for child, p in enumerate(parents) if owner[p] != owner[child]}
-    if champion is not None and owner[champion] != 0:
-        wanted.add((champion, 0))
-    return [Route(row, int(owner[row]), destination) for row, destination in sorted(wanted)]
+    sent = {(int(p), int(owner[child])) for child, p in enumerate(parents) if owner[p] != owner[child]}
+    sent |= {(row, 0) for row in wanted if owner[row] != 0}
+    return [Route(row, int(owner[row]), destination) for row, destination in sorted(sent)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ class Evolved(NamedTuple):
     evolution: PyTree  # state of the evolver
     parents: PopulationStats  # whose weights the individuals go on with
     hyper: dict[str, np.ndarray]  # and with which hyperparameters
-    champion: PyTree  # what a new one has learned, where that is asked for
+    learned: list[PyTree]  # by the individuals that were asked for
     metrics: dict[str, float]  # of the decision, and of a step of the mean
     publish: Callable[[], None] = lambda: None  # shows the members to others, who must not see what could still be lost
     ends: tuple[int, ...] = ()  # rows of the members that train no more
@@ -67,34 +67,37 @@ class Synchronous:
         told = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
         return list(dict.fromkeys(map(json.loads, told.astype(np.uint8).tobytes().splitlines())))
 
-    def evolve(self, shared: KnownMembers, decide: Decide, champion: int | None) -> Evolved:
+    def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
         """Decide for all members, in every process alike.
 
-        champion: the row of a new one. Process 0 gets what it has learned, all others None.
+        wanted: rows of individuals. Process 0 gets what they have learned before the decision, all others None.
         """
         stats = shared.members
         evolution, decision = decide(stats, np.arange(len(stats.uid)))
-        learned, metrics = self._apply(decision, champion)
+        learned, metrics = self._apply(decision, wanted)
         n = len(shared.stats.uid)  # of a mean, there is one
         hyper = {name: x[:n] for name, x in decision.hyper.items()}
         parents = shared.stats.take(decision.parents[:n])
         ends = decision.ends if isinstance(decision, Decision) else ()
         return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 
-    def _apply(self, decision: Decision | DistributionUpdate, champion: int | None) -> tuple[PyTree, dict[str, float]]:
+    def _apply(
+        self, decision: Decision | DistributionUpdate, wanted: Sequence[int]
+    ) -> tuple[list[PyTree], dict[str, float]]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
-        Returns what the champion has learned, in process 0; and the metrics of it all.
+        Returns what those at `wanted` rows have learned, in process 0; and the metrics of it all.
         """
-        rank, wanted = self._exchange.rank, routes(decision.parents, self._owner, champion)
+        rank, sent = self._exchange.rank, routes(decision.parents, self._owner, wanted)
         first = int(self._starts[rank])
-        leaving = {r.row: pack(self.shard.snapshot(r.row - first)) for r in wanted if r.source == rank}
-        arrived = self._exchange.move(wanted, leaving)
+        leaving = {r.row: pack(self.shard.snapshot(r.row - first)) for r in sent if r.source == rank}
+        arrived = self._exchange.move(sent, leaving)
         states = {row: unpack(data, self._kind.snapshot) for row, data in arrived.items()}
-        learned = None
-        if champion is not None and rank == 0:
-            here = self._owner[champion] == 0
-            learned = (self.shard.snapshot(champion) if here else states[champion])[0]
+        if rank == 0:
+            here = self._owner == 0
+            learned = [(self.shard.snapshot(row) if here[row] else states[row])[0] for row in wanted]
+        else:
+            learned = [None] * len(wanted)
         parents, rows = decision.parents[self._mine], np.arange(len(self._mine))
         foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != rank}
         local = np.where(np.isin(rows, list(foreign)), rows, parents - first)

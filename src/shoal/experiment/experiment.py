@@ -42,9 +42,10 @@ class Fitness:
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"
     """where there are levels: those that measure the fitness, validation or train"""
-    final_candidates: int = 4
-    """so many of the fittest, of different generations, share final_episodes new ones when the run ends, the same for each
-    (the means of a search play all of them), and the best of them is its champion; 1: the fittest is, as it was measured"""
+    final_selection: float = 0.02
+    """when the run ends, its last members and the best of earlier generations play new episodes, the same for each, and the
+    worse half leaves until one is left, the champion: so many of the run's steps, and at least final_episodes episodes; 0:
+    the best of the generation of the highest level is the champion, as it was measured"""
 
 
 @dataclass(frozen=True)

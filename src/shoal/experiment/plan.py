@@ -53,11 +53,11 @@ class Plan(NamedTuple):
     @property
     def structure(self) -> Any:
         """All that the programs of members follow from: what makes their environment and their learner, how they are
-        measured, which environment parameters they have, and how many episodes a champion plays at a time."""
+        measured, and which environment parameters they have."""
         e, (_, first) = self.experiment, self.evolver.init((0,), np.zeros(1, np.int64))
         environment = e.env, e.env_options, sorted(split(first)[1])
         learner = e.agent, e.config, e.population, self.method.structure
-        return environment, learner, self.evaluation, (e.final_episodes, e.fitness.final_candidates)
+        return environment, learner, self.evaluation
 
     @property
     def space(self) -> dict[str, Range]:

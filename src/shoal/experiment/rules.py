@@ -26,7 +26,7 @@ LIMITS = {
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
     "fitness.step_limit": (1, INT32),
-    "fitness.final_candidates": (1, 100),
+    "fitness.final_selection": (0, 1),
     "checkpoint.every": (1, INT32),
     "checkpoint.keep": (1, INT32),
 }

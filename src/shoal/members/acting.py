@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,13 @@ from shoal.members.devices import Layout
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
+
+
+class Policy(NamedTuple):
+    """An individual that only acts: the first part of its snapshot, and its hyperparameters."""
+
+    learned: PyTree
+    hyper: dict[str, float]
 
 
 class ActingPolicy(NamedTuple):
@@ -113,8 +120,9 @@ def placed(agent: Agent, layout: Layout, hyper: dict[str, np.ndarray]) -> tuple[
     return layout.place((agent.hyper._replace(**own), env_parameters))
 
 
-def acting_alike(agent: Agent, layout: Layout, learned: PyTree, hyper: dict[str, float], members: int) -> Population:
-    """So many members, all of which have learned this, and can act."""
-    every = jax.tree.map(lambda x: np.broadcast_to(x, (members, *np.shape(x))), learned)
-    own, _ = placed(agent, layout, {name: np.full(members, value) for name, value in hyper.items()})
+def acting_members(agent: Agent, layout: Layout, policies: Sequence[Policy]) -> Population:
+    """Members that only act, one for each policy."""
+    every = jax.tree.map(lambda *each: np.stack(each), *(policy.learned for policy in policies))
+    names = policies[0].hyper
+    own, _ = placed(agent, layout, {name: np.array([policy.hyper[name] for policy in policies]) for name in names})
     return Population(Member(layout.place(every), (), ()), (), own)

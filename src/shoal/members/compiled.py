@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
 import jax
@@ -16,7 +16,7 @@ from shoal.core.population import Seed
 from shoal.core.types import AnyLearner, Population, PyTree
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.members.acting import Acting, acting_alike, by_agent
+from shoal.members.acting import Acting, Policy, acting_members, by_agent
 from shoal.members.devices import OF_POPULATION, Layout
 from shoal.members.protocol import EPISODES, Setup, Shard, Tester
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
@@ -118,10 +118,9 @@ class CompiledTester:
         meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
         self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        population = acting_alike(self._agent, self._layout, learned, hyper, 1)
-        size, pause = self._setup.evaluation.episodes, self._setup.pause
-        return self._rollouts.play(population, key, episodes, (1, size), levels, pause)[0]
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+        acting, shape = partial(acting_members, self._agent, self._layout), (1, self._setup.evaluation.episodes)
+        return self._rollouts.play(acting, policies, key, episodes, shape, levels, self._setup.pause)
 
     def close(self) -> None:
         self._rollouts.close()

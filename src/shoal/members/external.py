@@ -15,7 +15,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
-from shoal.members.acting import by_trainer
+from shoal.members.acting import Policy, by_trainer
 from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester
 from shoal.members.rollouts.episodes import summarise
 from shoal.trainers.jobs import side_by_side
@@ -164,15 +164,19 @@ class ExternalShard(Members):
             member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        """Returns [episodes] of one member on new episodes."""
-        seeds = words(key, episodes)
-        testers = [RemoteTrainer(process, TESTER, hyper, 0) for process in self._processes[:episodes]]
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+        """See `Tester.test`. The processes share the episodes of each policy."""
+        played, steps = zip(*(self._played(policy, words(key, episodes)) for policy in policies), strict=True)
+        return np.stack(played), sum(steps)
+
+    def _played(self, policy: Policy, seeds: list[int]) -> tuple[np.ndarray, int]:
+        """Returns [episodes] of one policy, and its steps."""
+        testers = [RemoteTrainer(process, TESTER, policy.hyper, 0) for process in self._processes[: len(seeds)]]
         for tester in testers:
-            tester.state = TrainerState(learned, {}, {})
+            tester.state = TrainerState(policy.learned, {}, {})
         parts = np.array_split(np.array(seeds), len(testers))
         returns = self._all(lambda i: testers[i].evaluate(parts[i].tolist()), len(testers))
-        return np.concatenate(returns)
+        return np.concatenate(returns), sum(tester.evaluation_steps for tester in testers)
 
     def state(self) -> list[PyTree]:
         """The state for a checkpoint, of each group; of members that have not trained, what is to be read there."""

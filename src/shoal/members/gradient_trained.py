@@ -16,7 +16,7 @@ from shoal.core.keys import jax_key
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Learner, Member, Metrics, Population, PyTree, RunProgress
 from shoal.environments.registry import Environment
-from shoal.members.acting import acting_alike
+from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
 from shoal.members.protocol import EPISODES, Setup, Shard
@@ -134,25 +134,15 @@ class GradientTrainedShard(CompiledShard):
         memory = new[1] if self._copy_memory else members.memory
         self.population = self._with(members._replace(learned=new[0], memory=memory))
 
-    def test(
-        self,
-        learned: PyTree,
-        hyper: dict[str, float],
-        key: Seed,
-        episodes: int,
-        levels: str,
-        turns: int = 1,
-    ) -> np.ndarray:
-        """Returns [episodes] of one member on new episodes, which all rows of the shard share.
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+        shape = len(self.uid), self._evaluation.episodes
+        return self.rollouts.play(self._acting, policies, key, episodes, shape, levels, self.pause)
 
-        turns: shards that take turns; the episodes are those of one shard with the members of all
-        """
-        n = len(self.uid)
-        alike = acting_alike(self._agent, self._layout, learned, hyper, n)
-        members = self.population.members._replace(learned=alike.members.learned)
-        population = self._with(members)._replace(hyper=alike.hyper)
-        shape = n, self._evaluation.episodes
-        return self.rollouts.play(population, key, episodes, shape, levels, self.pause, turns)[0]
+    def _acting(self, policies: Sequence[Policy]) -> Population:
+        """The members with the policies of others, as many as there are members."""
+        others = acting_members(self._agent, self._layout, policies)
+        members = self.population.members._replace(learned=others.members.learned)
+        return self._with(members)._replace(hyper=others.hyper)
 
     def state(self) -> list[PyTree]:
         members = self.population.members
@@ -172,10 +162,7 @@ class GradientTrainedShard(CompiledShard):
 
 
 class AsOnePart(InTurn):
-    """Shards that are one part of a checkpoint: neither it nor a test depends on how many devices there are."""
-
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        return self._shards[0].test(learned, hyper, key, episodes, levels, len(self._shards))
+    """Shards that are one part of a checkpoint, which does not depend on how many devices there are."""
 
     def state(self) -> list[PyTree]:
         return [_joined(super().state())]

@@ -17,7 +17,7 @@ from shoal.environments.evaluation import EvaluationConfig
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import Tunable
-    from shoal.members.acting import Acting
+    from shoal.members.acting import Acting, Policy
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
 # Called with a result to wait for, and with how many parts of an interval are done; may show it, and may raise.
@@ -57,12 +57,13 @@ class Setup(NamedTuple):
 
 
 class Tester(Protocol):
-    """A way to let a policy play, with members that train or without."""
+    """A way to let policies play, with members that train or without."""
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        """Returns [episodes] of one individual on new episodes; `learned` is the first part of its snapshot.
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+        """Returns [K, episodes] of K policies on new episodes, the same for each; and the environment steps of it, as far as
+        they are known.
 
-        levels: train, validation or test, where there are levels
+        Episodes depend on (key, their number) alone. levels: train, validation or test, where there are levels
         """
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -15,19 +16,19 @@ from shoal.core.keys import jax_key, of_words, words
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Array, Metrics, Population, PyTree, RunProgress, SearchLearner
 from shoal.environments.registry import Environment
-from shoal.members.acting import acting_alike
+from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
 from shoal.members.mean import OfMean, mean_of
 from shoal.members.protocol import Setup, Shard
-from shoal.members.rollouts.episodes import Played, add_metrics, mean_metrics, no_metrics, of_levels, summarise
+from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
 from shoal.members.shards import CompiledShard, InTurn
 from shoal.rl.schedules import scheduled, share_done
 
 SHOWN = 100  # parts that an interval is shown in
 MEASURED = 4  # numbers per member in `measured`
-TEST = 16  # episodes that the champion plays at a time
+TEST = 16  # episodes that policies play at a time
 
 
 class SampledShard(CompiledShard):
@@ -125,9 +126,10 @@ class SampledShard(CompiledShard):
         """Measure the mean on levels that nobody has learned from."""
         hyper = {name: float(x[0]) for name, x in self.hyper.items()}
         key = self._key(generation, "evaluate validation")
-        returns, lengths = self._play(self._mean(self.population), hyper, key, self._evaluation.episodes, "validation")
-        self.evaluation_steps += int(lengths.sum())
-        mean, deviation, counted = (x[0] for x in summarise(returns[None]))
+        policy = Policy(self._mean(self.population), hyper)
+        returns, steps = self.test([policy], key, self._evaluation.episodes, "validation")
+        self.evaluation_steps += steps
+        mean, deviation, counted = (x[0] for x in summarise(returns))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
         if self._evaluation.measured_on == "validation":
@@ -167,18 +169,11 @@ class SampledShard(CompiledShard):
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
-        """Returns [episodes] of a policy on new episodes, which the devices share."""
-        return self._play(learned, hyper, key, episodes, levels)[0]
-
-    def _play(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> Played:
-        """Returns and lengths [episodes] of a policy on new episodes."""
-        n = self._layout.devices
-        population = acting_alike(self._agent, self._layout, learned, hyper, n)
-        # With levels, one program for every generation too.
-        at_a_time = self._evaluation.episodes if self._evaluation.levels else episodes
-        shape = n, -(-min(at_a_time, TEST) // n)
-        return self.rollouts.play(population, key, episodes, shape, levels, self.pause)
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+        acting, n = partial(acting_members, self._agent, self._layout), self._layout.devices
+        # With levels, in every generation too.
+        at_a_time = min(self._evaluation.episodes, TEST) if self._evaluation.levels else TEST
+        return self.rollouts.play(acting, policies, key, episodes, (n, -(-at_a_time // n)), levels, self.pause)
 
     def state(self) -> list[PyTree]:
         """The state for a checkpoint; members are not in it but as they stand in the population, to be sampled anew."""

@@ -15,7 +15,7 @@ from shoal.core.env_parameters import joined
 from shoal.core.keys import derive, jax_key
 from shoal.core.population import ARRAYS, Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Hyper, Metrics, Population, PyTree, RunProgress
-from shoal.members.acting import placed
+from shoal.members.acting import Policy, placed
 from shoal.members.devices import OF_POPULATION, Program, covered
 from shoal.members.protocol import Members, Pause, Setup
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
@@ -203,12 +203,12 @@ class InTurn:
 
         return self._each(applied)[0]
 
-    def test(self, learned: PyTree, hyper: dict[str, float], key: Seed, episodes: int, levels: str) -> np.ndarray:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
         first = self._shards[0]
         first.to_device()
-        returns = first.test(learned, hyper, key, episodes, levels)
+        played = first.test(policies, key, episodes, levels)
         self._make_room(first)
-        return returns
+        return played
 
     def state(self) -> list[PyTree]:
         return [state for shard in self._shards for state in shard.state()]

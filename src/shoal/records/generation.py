@@ -80,6 +80,7 @@ class Generation:
                 "uid": champion.uid,
                 "generation": champion.generation,
                 "fitness": finite_or_none(champion.fitness),
+                "level": finite_or_none(champion.level),
             },
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),

@@ -163,7 +163,7 @@ def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
 
 def champion_told(told: Any, place: str) -> ChampionSoFar:
     """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
-    names = ("uid", "generation", "fitness", "hyper")
+    names = ("uid", "generation", "fitness", "hyper", "level")
     return build(ChampionSoFar, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
 
 

@@ -67,6 +67,7 @@ class State(NamedTuple):
     evaluation_steps: int = 0  # those that only measured them
     ended_steps: int = 0  # environment steps of the members that have ended
     earlier_compiling: float = 0.0  # seconds of compiling for shards whose members have ended
+    episode_length: float = 0.0  # mean steps of the episodes that measured the last generation
     stop: bool = False  # a process has received a signal to stop
     publish: Callable[[], None] = lambda: None  # shows the members to others, once nothing of this can be lost
 
@@ -77,7 +78,7 @@ class State(NamedTuple):
 
     @property
     def champion(self) -> ChampionSoFar:
-        """The fittest so far."""
+        """The best so far, by the level of its generation."""
         return self.contenders.champion
 
     @property

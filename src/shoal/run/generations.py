@@ -16,7 +16,6 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar
 from shoal.core.yaml_text import plain
 from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.error_boundary import callbacks_attributed
@@ -24,6 +23,7 @@ from shoal.records.callback import Start
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
+from shoal.run.final_selection import episodes_of, places
 from shoal.run.provenance import FILE
 from shoal.run.result import final_evaluation
 from shoal.run.rundir import Totals
@@ -95,25 +95,33 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     steps = state.ended_steps + int(shared.stats.steps.sum())
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps)
     shared = shared._replace(members=shared.members._replace(progress=done))
-    contenders = state.contenders
-    new = contenders.joined_by(shared.stats)
+    length, last = _episode_length(c, state, shared, steps), done >= 1
+    candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
+    wanted = state.contenders.wanted(shared.stats, candidates)
     decide = partial(c.plan.evolver.decide, derive((c.experiment.seed,), generation, "decide"), state.evolution)
-    evolved = members.evolve(shared, decide, new)
+    evolved = members.evolve(shared, decide, wanted)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
-    if new is not None:
-        contenders = contenders.joined(ChampionSoFar.crowned(shared.stats, new, evolved.champion))
     after = state._replace(
         evolution=evolved.evolution,
-        contenders=contenders,
+        contenders=state.contenders.joined(shared.stats, wanted, evolved.learned, last),
         done=generation + 1,
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
+        episode_length=length,
         stop=shared.stop,
         publish=evolved.publish,
     )
     event = _event(after, shared, evolved, times, steps - state.steps)
     return _without(c, after, evolved.ends) if evolved.ends else after, event
+
+
+def _episode_length(c: Context, state: State, shared: KnownMembers, steps: int) -> float:
+    """Mean steps of the episodes that measured a generation, with those of all so far; 0 where that is not known."""
+    measured = int(shared.stats.episodes.sum())
+    training = c.experiment.fitness.source == "training"
+    new = steps - state.steps if training else shared.evaluation_steps - state.evaluation_steps
+    return new / measured if measured else 0.0
 
 
 def _without(c: Context, state: State, ends: Sequence[int]) -> State:
@@ -179,9 +187,11 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
     generation, manifest = state.done - 1, None
     parts = to_save(c, state) if due else {}
     if due and c.leading:
-        contenders = [one.about() for one in state.contenders.best]
+        told = state.contenders
         uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
-        manifest = asdict(Totals(state.seconds, state.steps, contenders, uids))
+        earlier, last = ([one.about() for one in some] for some in (told.earlier, told.last))
+        of_selection = earlier, last, told.level, told.measured, state.episode_length
+        manifest = asdict(Totals(state.seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
     all_parts = 1 + c.plan.shards
 

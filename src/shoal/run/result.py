@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from shoal.core.keys import derive
 from shoal.core.population import ChampionSoFar, PopulationStats, Seed
 from shoal.experiment.plan import Plan
+from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none
 from shoal.run.champion import Champion, load_champion
 from shoal.run.context import Context, State
+from shoal.run.final_selection import episodes_of, select_champion
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,34 +44,23 @@ class Result:
 
 
 def final_evaluation(c: Context, state: State) -> dict[str, Any]:
-    """Find the champion among the final candidates, evaluate it on held-out episodes, and return what result.json holds."""
-    champion = state.champion
+    """Find the champion by the final selection, evaluate it on held-out episodes, and return what result.json holds."""
+    champion, e = state.champion, c.experiment
     shared = state.members.share({}, False)
     tested: dict[str, Any] = {}
+    selection_steps = 0
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
-        champion, played = _play_off(c, state)
-        tested = played | _tested(c, state.shard, champion)
+        if e.fitness.final_selection:
+            episodes = episodes_of(e, state.steps, state.episode_length)
+            selected = select_champion(e, state.shard, state.contenders.entrants, episodes)
+            champion, selection_steps = selected.champion, selected.steps
+            tested |= selected.about
+        tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    totals = state.steps, shared.evaluation_steps, state.seconds, state.compile_seconds
+    evaluation_steps = shared.evaluation_steps + selection_steps
+    totals = state.steps, evaluation_steps, state.seconds, state.compile_seconds
     return summarise(c.plan, shared.stats, champion, state.done, tested, *totals)
-
-
-def _play_off(c: Context, state: State) -> tuple[ChampionSoFar, dict[str, Any]]:
-    """Return the best of the candidates on new episodes, the same for all, and its part of result.json: the fitness of the
-    fittest of many was partly luck. Of equal ones the fittest."""
-    best, e = state.contenders.best, c.experiment
-    if len(best) == 1:
-        return best[0], {}
-    key, levels = derive((e.seed,), "play-off"), "test" if e.levels is None else e.fitness.levels
-    share = (
-        1 if c.plan.kind.sampled else len(best)
-    )  # a search compiles its test for so many episodes, and plays them at once
-    episodes = -(-e.final_episodes // share)
-    played = [statistics(state.shard.test(x.learned, x.hyper, key, episodes, levels)) for x in best]
-    means = [-np.inf if told["mean"] is None else told["mean"] for told in played]
-    first = int(np.argmax(means))
-    return best[first], {"final_candidates": {"contenders": len(best), **played[first]}}
 
 
 def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
@@ -79,7 +68,8 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 
     def play(key: Seed, levels: str) -> dict[str, Any]:
-        return statistics(shard.test(champion.learned, champion.hyper, key, e.final_episodes, levels))
+        policy = Policy(champion.learned, champion.hyper)
+        return statistics(shard.test([policy], key, e.final_episodes, levels)[0][0])
 
     if e.levels is None:
         return {"evaluation": play(key, "test")}

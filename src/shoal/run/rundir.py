@@ -39,7 +39,11 @@ class Totals:
 
     seconds: float
     steps: int
-    contenders: list[dict[str, Any]]
+    earlier: list[dict[str, Any]]  # contenders of the final selection, without what they have learned
+    last: list[dict[str, Any]]
+    level: float
+    measured: int
+    episode_length: float
     uids: list[int]  # of the members that are left, where members may end
 
 

@@ -32,7 +32,7 @@ from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
 from shoal.run.provenance import FILE, changes, provenance, unlike
-from shoal.run.rundir import RunDirectory, read_totals
+from shoal.run.rundir import RunDirectory, Totals, read_totals
 
 # Fields on which nothing depends that a run comes to.
 FREE = {"run_dir", "exchange", "checkpoint", "processes", "python"}
@@ -163,17 +163,23 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(members, evolution, Contenders(c.experiment.fitness.final_candidates), c.began)
+    return State(members, evolution, Contenders(), c.began)
 
 
 def _load(c: Context, generation: int, first: State) -> State:
     """The state after a generation, from its checkpoint."""
     run_dir, shard = c.files.path, first.shard
-    parts, manifest = c.files.checkpoints.load(generation, to_save(c, first, template=True))
+    totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
+    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, totals))
     run = parts.pop("run")
-    totals = read_totals(manifest, f"{run_dir}: ")
-    told = [champion_told(one, f"{run_dir}: ") for one in totals.contenders]
-    best = [replace(one, learned=learned) for one, learned in zip(told, run["contenders"], strict=False)]
+    earlier, last = (
+        tuple(
+            replace(champion_told(one, f"{run_dir}: "), learned=learned)
+            for one, learned in zip(told, arrays, strict=True)
+        )
+        for told, arrays in ((totals.earlier, run["earlier"]), (totals.last, run["last"]))
+    )
+    contenders = Contenders(earlier, last, totals.level, totals.measured)
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False).evaluation_steps
     over = c.plan.progress(done, totals.steps + tested) >= 1
@@ -186,7 +192,8 @@ def _load(c: Context, generation: int, first: State) -> State:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
         evolution=run["evolution"],
-        contenders=replace(first.contenders, best=tuple(best)),
+        contenders=contenders,
+        episode_length=totals.episode_length,
         began=first.began - totals.seconds,
         done=done,
         steps=totals.steps,
@@ -204,16 +211,22 @@ def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
     return np.array(uids)
 
 
-def to_save(c: Context, state: State, template: bool = False) -> dict[str, PyTree]:
-    """The parts of a checkpoint that this process writes; as a template, those that it reads."""
-    keep = (lambda tree: tree) if template else to_host
-    first = int(state.shard.uid[0] - c.processes.first_uid) * c.plan.shards // c.experiment.population
-    parts = {f"{SHARD}{i:04d}": keep(part) for i, part in enumerate(state.shard.state(), first)}
-    if c.leading or template:
-        if template:
-            learned = [c.plan.kind.acting.learned]
-        else:  # the arrays of contenders are their own: whoever writes them may wait for them
-            learned = [one.learned for one in state.contenders.best] or [state.shard.snapshot(0)[0]]
-        learned += learned[-1:] * (state.contenders.most - len(learned))
-        parts["run"] = {"contenders": learned, "evolution": keep(state.evolution)}
+def to_save(c: Context, state: State) -> dict[str, PyTree]:
+    """The parts of a checkpoint that this process writes."""
+    parts = to_host(_of_shards(c, state))
+    if c.leading:  # the arrays of contenders are their own: whoever writes them may wait for them
+        earlier, last = ([one.learned for one in some] for some in (state.contenders.earlier, state.contenders.last))
+        parts["run"] = {"earlier": earlier, "last": last, "evolution": to_host(state.evolution)}
     return parts
+
+
+def _to_read(c: Context, first: State, totals: Totals) -> dict[str, PyTree]:
+    """The template of the parts of a checkpoint that this process reads."""
+    earlier, last = ([c.plan.kind.acting.learned] * len(some) for some in (totals.earlier, totals.last))
+    return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
+
+
+def _of_shards(c: Context, state: State) -> dict[str, PyTree]:
+    """The states of the shards of this process, by the names of their parts of a checkpoint."""
+    first = int(state.shard.uid[0] - c.processes.first_uid) * c.plan.shards // c.experiment.population
+    return {f"{SHARD}{i:04d}": part for i, part in enumerate(state.shard.state(), first)}

@@ -17,6 +17,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.escape import readable
+from shoal.core.population import EARLIER
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.plan import Plan
@@ -124,7 +125,7 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     own = f", their replay buffers ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
     yield fits("memory", text, need, free_memory())
-    checkpoint = state + e.fitness.final_candidates * tree.size_in_bytes(kind.snapshot)
+    checkpoint = state + EARLIER * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.sampled else n
     ) * 1000  # bytes of a line of the records

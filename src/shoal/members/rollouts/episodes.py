@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from shoal.core import tree
-from shoal.core.keys import derive, jax_key
+from shoal.core.keys import jax_key
 from shoal.core.population import Seed
 from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
+from shoal.members.acting import Policy
 from shoal.members.devices import Layout
 
 Played = tuple[np.ndarray, np.ndarray]  # the returns and lengths of episodes, [N, E] each
@@ -193,24 +194,33 @@ class Episodes(ABC):
 
     def play(
         self,
-        population: Population,
+        acting: Callable[[Sequence[Policy]], Population],
+        policies: Sequence[Policy],
         key: Seed,
         episodes: int,
         shape: tuple[int, int],
         levels: str,
         pause: Callable,
-        turns: int = 1,
-    ) -> Played:
-        """Returns and lengths [episodes] of members that are alike on new episodes, `shape` of them at a time.
+    ) -> tuple[np.ndarray, int]:
+        """Returns [K, episodes] of K policies on new episodes, the same for each; and their steps: see `Tester.test`.
 
-        turns: how many times in a row the episodes derive from one key
+        acting: gives members that act by some policies
+        shape: how many members play at a time, and how many episodes each: where there are fewer policies than members,
+            these share the episodes of a policy
         """
+        members, at_a_time = shape
+        parts = -(-episodes // at_a_time)
+        turns = [(policy, part) for policy in policies for part in range(parts)]
+        idle = -len(turns) % members  # one program has so many members: these play episodes that do not count
+        turns += [(policies[-1], parts + i) for i in range(idle)]
+        keys = jax.random.split(jax_key(key), (parts + idle) * at_a_time).reshape(-1, at_a_time)
         results = []
-        for i in range(-(-episodes // (shape[0] * shape[1]))):
-            keys = jax.random.split(jax_key(derive(key, i // turns)), (turns, *shape))[i % turns]
-            results.append([x.reshape(-1) for x in self.evaluate(population, keys, levels, pause)])
-        returns, lengths = (np.concatenate(x)[:episodes] for x in zip(*results, strict=True))
-        return returns.astype(np.float64), lengths
+        for first in range(0, len(turns), members):
+            who, which = zip(*turns[first : first + members], strict=True)
+            results.append(self.evaluate(acting(who), keys[np.array(which)], levels, pause))
+        every = (np.concatenate(x)[: len(turns) - idle] for x in zip(*results, strict=True))
+        returns, lengths = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
+        return returns.astype(np.float64), int(lengths.sum())
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs, and on the host with simulators of their own."""

@@ -1,0 +1,94 @@
+"""The final selection: of the members of the last generation and the best of earlier ones, the champion is found by
+sequential halving on new episodes, the same for all that are left (Karnin, Koren & Somekh 2013, Algorithm 1).
+
+The fitness of the fittest of many was partly luck: each generation has its own episodes, and few of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from shoal.core.keys import derive
+from shoal.core.population import ChampionSoFar
+from shoal.experiment.experiment import Experiment
+from shoal.members.acting import Policy
+from shoal.members.protocol import Tester
+from shoal.members.rollouts.episodes import statistics
+
+FIRST = 4  # episodes of each candidate in the first round, at least
+
+
+class Selected(NamedTuple):
+    """The result: the champion, the environment steps of the selection, and its part of result.json, where
+    there was a choice."""
+
+    champion: ChampionSoFar
+    steps: int
+    about: dict[str, Any]
+
+
+def episodes_of(experiment: Experiment, steps: int, length: float) -> int:
+    """Episodes of the whole selection: those that `fitness.final_selection` of the run's `steps` make, of this mean length,
+    and at least `final_episodes`."""
+    affordable = int(experiment.fitness.final_selection * steps / length) if length else 0
+    return max(experiment.final_episodes, affordable)
+
+
+def places(episodes: int) -> int:
+    """Number of candidates, of whom each plays as many as FIRST of these episodes in the first round."""
+    count = 1
+    while (count + 1) * _rounds(count + 1) * FIRST <= episodes:
+        count += 1
+    return count
+
+
+def select_champion(
+    experiment: Experiment, tester: Tester, entrants: Sequence[ChampionSoFar], episodes: int
+) -> Selected:
+    """The best of the entrants, in so many episodes in all; of equal ones, and where these are too few, the first."""
+    key, steps = derive((experiment.seed,), "final selection"), 0
+    levels = "test" if experiment.levels is None else experiment.fitness.levels
+
+    def play(rows: Sequence[int], round_: int, each: int) -> np.ndarray:
+        nonlocal steps
+        policies = [Policy(entrants[row].learned, entrants[row].hyper) for row in rows]
+        returns, new = tester.test(policies, derive(key, round_), each, levels)
+        steps += new
+        return returns
+
+    candidates = min(len(entrants), places(episodes))
+    if candidates == 1:
+        return Selected(entrants[0], 0, {})
+    first, returns, played = sequential_halving(candidates, episodes, play)
+    about = {"candidates": candidates, "episodes": played, "steps": steps, "champion": statistics(returns)}
+    return Selected(entrants[first], steps, {"final_selection": about})
+
+
+def sequential_halving(
+    candidates: int, episodes: int, play: Callable[[Sequence[int], int, int], np.ndarray]
+) -> tuple[int, np.ndarray, int]:
+    """Find the candidate of the highest mean return in `episodes` at most: every round has as many of them, all that are
+    left play the same ones, and the worse half leaves. Of equal ones the first is better.
+
+    play: (candidates [K] that are left, round, episodes of each) -> their returns [K, episodes], NaN where one was broken
+    Returns the candidate, all its returns, and the number of episodes that all have played.
+    """
+    left, rounds, played = np.arange(candidates), _rounds(candidates), 0
+    returns = np.empty((candidates, 0))
+    for round_ in range(rounds):
+        each = episodes // (rounds * len(left))
+        returns = np.concatenate([returns, play(left.tolist(), round_, each)], axis=1)
+        played += len(left) * each
+        finite = np.isfinite(returns).all(axis=1)
+        with np.errstate(over="ignore"):  # trainers may return numbers whose sum is infinite
+            means = np.where(finite, np.where(np.isfinite(returns), returns, 0).mean(axis=1), -np.inf)
+        best = np.argsort(-means, kind="stable")[: -(-len(left) // 2)]
+        left, returns = left[best], returns[best]
+    return int(left[0]), returns[0], played
+
+
+def _rounds(candidates: int) -> int:
+    return max(candidates - 1, 0).bit_length()

@@ -1,0 +1,154 @@
+"""The final selection: who wins it, in how many episodes, and that it beats the highest fitness."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.runs import rows, tiny
+
+from shoal.experiment.experiment import Experiment, Fitness
+from shoal.members.acting import Policy
+from shoal.members.gradient_trained import GradientTrainedShard
+from shoal.run.champion import load_champion
+from shoal.run.final_selection import FIRST, episodes_of, places, sequential_halving
+from shoal.run.loop import resume, train
+
+
+def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:
+    """Of five: 5, 3, 2 and 1 are left. The third is the worst in the first round only, where it leaves; the first wins by
+    the mean of all that it has played."""
+    calls = []
+
+    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
+        calls.append((list(left), round_, each))
+        value = {0: (3, 9, 5), 1: (5, 5, 6), 2: (0, 99, 99), 3: (4, 3, 0), 4: (1, 99, 99)}
+        return np.array([[float(value[one][round_])] * each for one in left])
+
+    winner, returns, played = sequential_halving(5, 60, play)
+    assert calls == [([0, 1, 2, 3, 4], 0, 4), ([1, 3, 0], 1, 6), ([0, 1], 2, 10)]
+    assert winner == 0
+    assert returns.tolist() == [3.0] * 4 + [9.0] * 6 + [5.0] * 10
+    assert played == 5 * 4 + 3 * 6 + 2 * 10
+
+
+def test_of_equals_the_first() -> None:
+    assert sequential_halving(7, 100, lambda left, _, each: np.ones((len(left), each)))[0] == 0
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_who_breaks_an_episode_loses(bad: float) -> None:
+    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
+        return np.array([[bad if one == 0 else -float(one)] + [1e308] * (each - 1) for one in left])
+
+    assert sequential_halving(4, 64, play)[0] == 1
+
+
+@given(st.integers(1, 300), st.integers(1, 20_000))
+def test_no_more_episodes_than_there_may_be(most: int, episodes: int) -> None:
+    candidates = min(most, places(episodes))
+    first = []
+
+    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
+        first.append(each)
+        return np.zeros((len(left), each))
+
+    _, _, played = sequential_halving(candidates, episodes, play)
+    assert played <= episodes
+    assert candidates == 1 or min(first) >= FIRST
+    assert places(episodes) <= places(episodes + 1)
+
+
+def test_episodes_are_a_share_of_the_steps() -> None:
+    e = Experiment(final_episodes=100, fitness=Fitness(final_selection=0.02))
+    assert episodes_of(e, 10_000_000, 50.0) == 4_000
+    assert episodes_of(e, 10_000, 50.0) == 100, "and at least those of the final evaluation"
+    assert episodes_of(e, 10_000_000, 0.0) == 100, "where trainers tell no steps"
+
+
+def test_it_beats_the_highest_fitness() -> None:
+    """32 members whose true values differ by as much as the means of eight of their episodes: the fittest of all 30
+    generations is good by luck, the winner of 2,000 episodes is nearly the best there is."""
+    rng = np.random.default_rng(0)
+    best, won, of_fittest = [], [], []
+    for _ in range(200):
+        truth = rng.normal(size=32)
+        generations = (
+            truth + rng.normal(size=(30, 32)) + rng.normal(size=(30, 1))
+        )  # luck of members, and of generations
+        fittest = int(generations.argmax() % 32)
+
+        def play(left: Sequence[int], round_: int, each: int, truth: np.ndarray = truth) -> np.ndarray:
+            return truth[np.array(left), None] + rng.normal(scale=8**0.5, size=(len(left), each))
+
+        best.append(truth.max())
+        won.append(truth[sequential_halving(32, 2_000, play)[0]])
+        of_fittest.append(truth[fittest])
+    assert np.mean(won) > 0.95 * np.mean(best)
+    assert np.mean(of_fittest) < 0.85 * np.mean(best)
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[list[Policy]]:
+    """Policies of each call of the members' test; returns grow with the place of a policy in it."""
+    calls: list[list[Policy]] = []
+
+    def test(self: Any, policies: Sequence[Policy], key: Any, episodes: int, levels: str = "test") -> Any:
+        calls.append(list(policies))
+        values = np.arange(len(policies), dtype=np.float64)
+        return np.repeat(values[:, None], episodes, axis=1), 10 * episodes * len(policies)
+
+    monkeypatch.setattr(GradientTrainedShard, "test", test)
+    return calls
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_the_last_of_two_rounds_is_the_champion(tmp_path: Path, told: list[list[Policy]]) -> None:
+    """Four candidates: of the last two of the first round, whom the second sees in the order of their means, the second wins
+    there. The final evaluation plays it alone."""
+    run = tmp_path / "run"
+    summary = train(tiny(run, generations=4, final_episodes=32)).summary
+    assert [len(policies) for policies in told] == [4, 2, 1]
+    champion, lineage = summary["champion"], rows(run / "lineage.jsonl")
+    assert champion["final_selection"] == {
+        **{"candidates": 4, "episodes": 32, "steps": 320},
+        "champion": {"mean": (2 * 4 + 1 * 8) / 12, "standard_error": pytest.approx(0.1421, abs=1e-4), "episodes": 12},
+    }
+    assert told[2][0].learned is told[1][1].learned is told[0][2].learned is not None
+    row = next(x for x in lineage if (x["uid"], x["generation"]) == (champion["uid"], champion["generation"]))
+    assert champion["selection_fitness"] == row["fitness"]
+    assert load_champion(run).generation == champion["generation"]
+    measured = sum(row["fitness"] * row["episodes"] for row in lineage)
+    assert summary["evaluation_steps"] == measured + 320
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its entrants lie in the checkpoint: the members of the last generation as they were before the last copies."""
+
+    def dies(*arguments: Any) -> Any:
+        raise KeyboardInterrupt
+
+    whole = train(tiny(tmp_path / "whole", generations=4, final_episodes=32)).summary
+    with monkeypatch.context() as patch:
+        patch.setattr("shoal.run.generations.final_evaluation", dies)
+        with pytest.raises(KeyboardInterrupt):
+            train(tiny(tmp_path / "run", generations=4, final_episodes=32))
+    again = resume(tmp_path / "run").summary
+    assert json.dumps(again["champion"]) == json.dumps(whole["champion"])
+    assert again["evaluation_steps"] == whole["evaluation_steps"]
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_without_a_selection_the_best_so_far_is_the_champion(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    champion = train(tiny(run, fitness=Fitness(episodes=2, step_limit=60, final_selection=0.0))).summary["champion"]
+    assert "final_selection" not in champion
+    best = rows(run / "metrics.jsonl")[-1]["champion"]
+    assert (champion["uid"], champion["generation"]) == (best["uid"], best["generation"])
