@@ -65,10 +65,10 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     numbers = learner.agent.hyper._replace(**HYPER)
     hyper = jax.tree.map(lambda x: jnp.full(2 * actors, x, jnp.float32), numbers)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)
-    memory = population.shared.memory
+    memory = population.shared.replay_buffer
     steps = jax.tree.map(jnp.asarray, random_rollout("td3", CAPACITY, 0))
     memory = store(memory, steps, jnp.ones_like(steps.terminated), memory.owner)
-    return learner, population._replace(shared=population.shared._replace(memory=memory))
+    return learner, population._replace(shared=population.shared._replace(replay_buffer=memory))
 
 
 def measure(cell: Cell) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def export(path: str) -> None:
         # What the learner does with the key: these batches, and this noise.
         batch_key, noise_key = jax.random.split(key)
         keys, discount = jax.random.split(batch_key, COMPARED), population.hyper.discount[:COMPARED]
-        batch = shared_critic.batches(population.shared.memory, keys, (BATCH,), discount)
+        batch = shared_critic.batches(population.shared.replay_buffer, keys, (BATCH,), discount)
         noise = [jax.random.normal(k, batch.action.shape[1:]) for k in jax.random.split(noise_key, COMPARED)]
         arrays |= {f"{i}/batch/{name}": np.asarray(x) for name, x in batch._asdict().items()}
         arrays[f"{i}/noise"] = np.stack(noise)

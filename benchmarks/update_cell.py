@@ -57,7 +57,9 @@ def random_rollout(name: str, length: int, seed: int) -> Rollout:
 def filled(agent: Agent, key: jax.Array, hyper: Any, steps: Rollout) -> Member:
     """A member whose memory is full of `steps`."""
     member = agent.init(key, hyper)
-    return member._replace(memory=store(member.memory, steps, jnp.ones_like(steps.terminated), member.own.mark))
+    return member._replace(
+        replay_buffer=store(member.replay_buffer, steps, jnp.ones_like(steps.terminated), member.own.mark)
+    )
 
 
 def vectorised(cell: Cell) -> tuple[Callable, Callable]:
@@ -77,7 +79,7 @@ def vectorised(cell: Cell) -> tuple[Callable, Callable]:
         keys = member_keys(jax.random.fold_in(jax.random.key(1), count), uid)
         return learner.update(population, rollout, keys)
 
-    slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory.steps.reward.shape[0]
+    slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).replay_buffer.steps.reward.shape[0]
     start = layout.program(first, True, True, False)
     population = start(who, hyper, place(random_rollout(cell.agent, slots, 0), members=False))
     one = random_rollout(cell.agent, 1, 1)
@@ -105,7 +107,7 @@ def separate(cell: Cell, agents: int, seed: int = 0) -> tuple[Callable, Callable
     prepare()
     agent = make_agent(cell.agent, cell.steps)
     hyper = jax.tree.map(np.float32, agent.hyper._replace(update_ratio=cell.steps))
-    slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory.steps.reward.shape[0]
+    slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).replay_buffer.steps.reward.shape[0]
     steps = jax.device_put(random_rollout(cell.agent, slots, 0))
     start = jax.jit(lambda number, steps: filled(agent, jax.random.fold_in(jax.random.key(0), number), hyper, steps))
     members = [start(np.uint32(seed + i), steps) for i in range(agents)]

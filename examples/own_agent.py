@@ -25,7 +25,7 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
     def init(key, hyper):
         params = jnp.zeros((*spec.obs_shape, spec.action.n))
         learned = (params, optax.adam(hyper.learning_rate).init(params))  # what a child copies from its parent
-        return Member(learned, memory=(), own=())
+        return Member(learned, replay_buffer=(), own=())
 
     def act(learned, hyper, obs, carry, key):
         return jax.random.categorical(key, obs @ learned[0]), carry, ()

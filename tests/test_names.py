@@ -43,3 +43,12 @@ def test_one_that_is() -> None:
     other = "[x for x in steps if count(x)]"
     source = f"from a import count\ndef f(steps):\n    told = [{{0}} for {{0}} in steps]\n    return told, {other}"
     assert confused(source.format("count")) == {"count"} and not confused(source.format("x"))
+
+
+def test_no_class_name_stands_twice() -> None:
+    found = [
+        x.name for path in ROOT.rglob("*.py") for x in ast.walk(ast.parse(path.read_text())) if type(x) is ast.ClassDef
+    ]
+    of_agents = {"Config", "Hyper"}  # read by these names
+    apart = {"Layout"}  # of members on devices, and of the figures of a page: no file knows both
+    assert {name for name in found if found.count(name) > 1} == of_agents | apart

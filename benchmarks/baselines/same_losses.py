@@ -57,7 +57,7 @@ def export(agent_name: str, path: Path) -> None:
 
     agent = make_agent(agent_name, 1)
     hyper = jax.tree.map(jnp.float32, agent.hyper._replace(update_ratio=1.0, **HYPER[agent_name]))
-    slots = jax.eval_shape(agent.init, jax.random.key(0), hyper).memory.steps.reward.shape[0]
+    slots = jax.eval_shape(agent.init, jax.random.key(0), hyper).replay_buffer.steps.reward.shape[0]
     steps = jax.tree.map(jnp.asarray, random_rollout(agent_name, slots, 0))
     batch_size = 32 if agent_name == "dqn" else 256
     update, arrays = jax.jit(agent.update), {}
@@ -69,7 +69,7 @@ def export(agent_name: str, path: Path) -> None:
             member, metrics = update(member, hyper, rollout, key)
             # What shoal.rl.off_policy did with the key: this batch, and this noise.
             batch_key, learn_key = jax.random.split(key)
-            batch = ring.sample(member.memory, batch_key, (1, batch_size), 1, hyper.discount)
+            batch = ring.sample(member.replay_buffer, batch_key, (1, batch_size), 1, hyper.discount)
             key_of_update = jax.random.fold_in(learn_key, 0)
             shape = batch.action.shape[1:]
             keys = jax.random.split(key_of_update) if agent_name == "sac" else [key_of_update]

@@ -181,12 +181,12 @@ def test_images():
     spec = Spec(shape := (36, 40, 2), "uint8", SPACE)
     made = dqn(spec, **reference.SETTINGS | {"network": "nature_cnn", "batch": 4, "capacity": T * B})
     member = jax.jit(made.init)(jax.random.key(0), made.hyper)
-    assert member.memory.obs.dtype == np.uint8 and member.memory.obs.shape == (T + 1, B, *shape)
+    assert member.replay_buffer.obs.dtype == np.uint8 and member.replay_buffer.obs.shape == (T + 1, B, *shape)
     obs, next_obs = np.random.default_rng(0).integers(256, size=(2, T, B, *shape), dtype=np.uint8)
     next_obs[:-1] = obs[1:]
     rollout = reference.rollout(SPACE, 0)._replace(obs=obs, next_obs=next_obs)
     end, metrics = jax.jit(made.update)(member, hyper(), rollout, jax.random.key(0))
-    assert same(end.memory.obs[:-1], obs) and np.isfinite(metrics["loss/critic"])
+    assert same(end.replay_buffer.obs[:-1], obs) and np.isfinite(metrics["loss/critic"])
     for before, after in zip(jax.tree.leaves(member.learned.params), jax.tree.leaves(end.learned.params), strict=True):
         assert not same(before, after)
     action, _, _ = made.act(end.learned, hyper(), obs[0], (), jax.random.key(0))

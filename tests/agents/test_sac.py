@@ -179,7 +179,7 @@ def test_reward_scale_acts_on_what_was_stored_before():
         values = hyper(reward_scale=scale, discount=0)
         member, metrics = agent().update(begin(), values, reference.rollout(SPACE, 0), jax.random.key(0))
         targets.append(float(metrics["value/target"]))
-        memories.append(member.memory)
+        memories.append(member.replay_buffer)
     assert abs(targets[0]) > 0.01
     np.testing.assert_allclose(targets[1], 3 * targets[0], rtol=1e-5)
     assert same(*memories)

@@ -152,7 +152,7 @@ def test_actors_that_share_their_critics() -> None:
         return start, learner.update(start, rollout, jax.random.split(key, n))[0]
 
     start, end = jax.eval_shape(live, jax.random.key(0))
-    assert start == end and set(start.shared.memory.obs) == set(SHAPES)
+    assert start == end and set(start.shared.replay_buffer.obs) == set(SHAPES)
 
 
 BAD: dict[str, dict[str, Any]] = {
@@ -268,7 +268,7 @@ def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings:
     after = jax.tree.map(np.asarray, shard.population.members)
     for child, parent in enumerate((2, 0, 2)):
         assert same(member(after.learned, child), member(before.learned, parent))
-    assert same(after.memory, before.memory) and same(shard.rollouts.world.obs, world)
+    assert same(after.replay_buffer, before.replay_buffer) and same(shard.rollouts.world.obs, world)
 
 
 @pytest.mark.slow

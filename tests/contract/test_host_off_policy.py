@@ -71,7 +71,7 @@ def counter(off_policy: bool) -> Agent:
         return jnp.broadcast_to(learned / 100, (*obs.shape[:-1], 1)), carry, ()
 
     def update(member: Member, hyper: Nothing, rollout: Rollout, key: jax.Array) -> Any:
-        done, i = member.memory
+        done, i = member.replay_buffer
         who = jnp.where((rollout.action == rollout.action[0, 0, 0]).all(), rollout.action[0, 0, 0] * 100, jnp.nan)
         updates = member.learned + 1
         return Member(updates, (done.at[i].set(who), i + 1), ()), {"updates": updates}
@@ -105,7 +105,7 @@ def test_which_weights_act(walk, off_policy):
         expected += [updates + max(i - behind, 0) for i in range(iterations)]
         turns = [updates + i + 1 for i in range(iterations)]
         updates += iterations
-        done = np.asarray(shard.population.members.memory[0])
+        done = np.asarray(shard.population.members.replay_buffer[0])
         np.testing.assert_allclose(done, [expected + [-1] * (10 - len(expected))] * N, rtol=1e-5)
         np.testing.assert_array_equal(shard.population.members.learned, [updates] * N)
         np.testing.assert_allclose(metrics["updates"], [np.mean(turns)] * N, rtol=1e-6)
@@ -143,7 +143,7 @@ def test_training_among_host_environments(walk, name, actions):
     assert not same(told, told_other)
     again.close(), other.close()
 
-    memory = jax.tree.map(np.asarray, shard.population.members.memory)
+    memory = jax.tree.map(np.asarray, shard.population.members.replay_buffer)
     steps, ends = memory.steps, memory.steps.terminated | memory.steps.truncated
     np.testing.assert_array_equal(memory.filled, 24)
     np.testing.assert_array_equal(memory.position, 24)
@@ -168,7 +168,7 @@ def test_training_among_host_environments(walk, name, actions):
     hyper = shard.stats().hyper
     shard.apply(Decision(np.array([1, 1]), hyper), {})
     after = jax.tree.map(np.asarray, shard.population.members)
-    assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.memory, before.memory)
+    assert same(member(after.learned, 0), member(before.learned, 1)) and same(after.replay_buffer, before.replay_buffer)
     shard.train(2, iterations=1, chunk=1)
-    np.testing.assert_array_equal(shard.population.members.memory.filled, 28)
+    np.testing.assert_array_equal(shard.population.members.replay_buffer.filled, 28)
     shard.close()

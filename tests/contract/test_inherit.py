@@ -66,7 +66,9 @@ def test_a_child_has_what_its_parent_learned_and_nothing_else_of_it(case):
     after = learned(shard)
     for child, parent in enumerate((0, 0, 2, 2)):
         assert same(member(after, child), member(members.learned, parent))
-    assert same(shard.population.members.own, members.own) and same(shard.population.members.memory, members.memory)
+    assert same(shard.population.members.own, members.own) and same(
+        shard.population.members.replay_buffer, members.replay_buffer
+    )
     assert same((shard.rollouts.world.obs, shard.rollouts.world.state), (world, state))
     assert same(shard.rollouts.world.progress.total, total)
     assert same((shard.stats().uid, shard.stats().steps), (UID, stats.steps))
@@ -211,7 +213,7 @@ def test_a_foreign_parent(case):
 
 def has_memory(name: str, actions: str) -> bool:
     agent = make_agent(name, actions)
-    return bool(jax.tree.leaves(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).memory))
+    return bool(jax.tree.leaves(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).replay_buffer))
 
 
 REPLAYING = {name: actions for name, actions in kinds() if has_memory(name, actions)}
@@ -220,7 +222,7 @@ REPLAYING = {name: actions for name, actions in kinds() if has_memory(name, acti
 @pytest.fixture(scope="module", params=REPLAYING.items(), ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[Case, Case]:
     """The same members where memory is a member's own and where it is copied."""
-    return Case(*request.param), Case(*request.param, copies_memory=True)
+    return Case(*request.param), Case(*request.param, copies_replay=True)
 
 
 def test_agents_with_memory_are_known():
@@ -231,19 +233,21 @@ def test_memory_of_a_child(pair):
     """Its own, or its parent's with position and count, bit for bit; what it owes and where it is stay its own."""
     for case, copied in zip(pair, (False, True), strict=True):
         shard = case.begin(update_ratio=[0.3, 0.35, 0.4, 0.45])  # of 16 steps: each owes another fraction
-        memory = shard.population.members.memory
+        memory = shard.population.members.replay_buffer
         # Members live in step with one another; here they do not, so that a mistaken position or count would show.
         odd = memory._replace(position=memory.position + UID[:, None] % 4, filled=memory.filled - UID[:, None] % 3)
         odd = jax.tree.map(lambda x, old: jax.device_put(x.astype(old.dtype), old.sharding), odd, memory)
-        shard.population = shard.population._replace(members=shard.population.members._replace(memory=odd))
+        shard.population = shard.population._replace(members=shard.population.members._replace(replay_buffer=odd))
         before, world = jax.tree.map(np.asarray, (shard.population.members, shard.rollouts.world))
         assert len(set(np.asarray(before.own.pending_updates).tolist())) == N
-        assert not any(same(member(before.memory, i), member(before.memory, j)) for i in range(N) for j in range(i))
+        assert not any(
+            same(member(before.replay_buffer, i), member(before.replay_buffer, j)) for i in range(N) for j in range(i)
+        )
         parents = (3, 1, 1, 0)
         case.adopt(*parents)
         after = jax.tree.map(np.asarray, shard.population.members)
         for child, parent in enumerate(parents):
-            assert same(member(after.memory, child), member(before.memory, parent if copied else child))
+            assert same(member(after.replay_buffer, child), member(before.replay_buffer, parent if copied else child))
             assert same(member(after.learned, child), member(before.learned, parent))
         assert same(after.own, before.own)
         assert same(shard.rollouts.world._replace(progress=()), world._replace(progress=()))
@@ -278,7 +282,9 @@ def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: 
     after = everybody()
     for child, parent in enumerate(parents):
         assert same(member(after.learned, child), member(before.learned, parent))
-        assert same(member(after.memory, child), member(before.memory, parent if replay == "copy" else child))
+        assert same(
+            member(after.replay_buffer, child), member(before.replay_buffer, parent if replay == "copy" else child)
+        )
     assert len(parts) == shards and same(after.own, before.own)
 
 
@@ -287,10 +293,10 @@ def test_a_child_writes_on_in_the_memory_that_it_has(pair):
     for case in pair:
         shard = case.begin()
         case.adopt(1, 1, 2, 3)
-        before = jax.tree.map(np.array, shard.population.members.memory)
+        before = jax.tree.map(np.array, shard.population.members.replay_buffer)
         obs = np.asarray(shard.rollouts.world.obs)
         shard.train(1, iterations=1, chunk=1)
-        after = jax.tree.map(np.asarray, shard.population.members.memory)
+        after = jax.tree.map(np.asarray, shard.population.members.replay_buffer)
         rollout, slots = case.agent.rollout, before.steps.reward.shape[1]
         for i in range(N):
             (start,) = set(before.position[i].tolist())  # of all environments
@@ -340,12 +346,12 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     """Neither from a parent's to its child's, nor over a break after which new episodes begin, as on the host: where
     transitions have several steps, the last ones before end there and bootstrap."""
     agent = make_agent("dqn", n_step=2)
-    shard = gradient_trained(walk(), independent(agent), UID, 0, EvaluationConfig(), copy_memory=True)
+    shard = gradient_trained(walk(), independent(agent), UID, 0, EvaluationConfig(), copies_replay=True)
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)
     last = agent.rollout - 1  # the slot that was written last
-    memory = jax.tree.map(lambda x: np.asarray(x)[1], shard.population.members.memory)
+    memory = jax.tree.map(lambda x: np.asarray(x)[1], shard.population.members.replay_buffer)
     steps, every = jax.tree.map(lambda x: x[last], memory.steps), np.arange(agent.environments)
     obs, next_obs = memory.obs[steps.number, every], memory.obs[steps.number + 1, every]
     if how == "copied":
@@ -355,7 +361,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
         shard.restore(shard.state(), 0)
     shard.train(1, iterations=1, chunk=1)
     row = 0 if how == "copied" else 1
-    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[row]), shard.population.members.memory)
+    memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[row]), shard.population.members.replay_buffer)
     drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))
     going_on = 0
     for b in range(agent.environments):

@@ -66,8 +66,8 @@ def test_dvd_against_the_reference(weight):
     batch_keys, noise_keys, probe_keys = (
         jnp.stack(x) for x in zip(*[jax.random.split(k, 3) for k in key], strict=True)
     )
-    draws = [ring.sample(end.shared.memory, k, (T * B, BATCH), 1, jnp.float32(0.9)) for k in batch_keys]
-    states = plain(ring.sample(end.shared.memory, probe_keys[0], (T * B // 2, 5), 1, jnp.float32(0.9)).obs)
+    draws = [ring.sample(end.shared.replay_buffer, k, (T * B, BATCH), 1, jnp.float32(0.9)) for k in batch_keys]
+    states = plain(ring.sample(end.shared.replay_buffer, probe_keys[0], (T * B // 2, 5), 1, jnp.float32(0.9)).obs)
     told = []
     for i in range(4):
         batch = jax.tree.map(lambda *x, i=i: np.stack([y[i] for y in x]), *draws)
@@ -99,9 +99,9 @@ def test_one_that_diverges_does_not_take_the_others_along():
     key = jax.random.split(jax.random.key(5), N)
     end, metrics = made.update(start._replace(members=start.members._replace(learned=actors)), steps, key)
     np.testing.assert_array_equal(tree.finite(end.members.learned), np.arange(N) > 0)
-    assert tree.finite(jax.tree.map(lambda x: x[None], (end.shared.critic, end.shared.memory)))[0]
+    assert tree.finite(jax.tree.map(lambda x: x[None], (end.shared.critic, end.shared.replay_buffer)))[0]
     assert not any(same(member(end.members.learned.policy, i), member(actors.policy, i)) for i in range(1, N))
-    assert end.shared.memory.filled.tolist() == [0] * B + [T // 2] * B + [T] * B * (N - 2)
+    assert end.shared.replay_buffer.filled.tolist() == [0] * B + [T // 2] * B + [T] * B * (N - 2)
     assert np.isfinite(metrics["diversity/determinant"]).all()
 
 
@@ -113,10 +113,10 @@ def test_all_members_fill_the_memory():
     for seed in range(3):
         now, metrics = made.update(now, rollout(seed), jax.random.split(jax.random.key(seed), N))
         assert np.isnan(metrics["loss/critic"]).all() and np.isfinite(metrics["diversity/distance"]).all()
-    assert (now.shared.memory.filled == 2 * T).all() and int(now.shared.critic.updates) == 0
-    kept = now.shared.memory.steps.reward.reshape(-1)
+    assert (now.shared.replay_buffer.filled == 2 * T).all() and int(now.shared.critic.updates) == 0
+    kept = now.shared.replay_buffer.steps.reward.reshape(-1)
     np.testing.assert_array_equal(np.sort(kept), np.sort(np.stack([rollout(1).reward, rollout(2).reward]).reshape(-1)))
-    drawn = ring.sample(now.shared.memory, jax.random.key(0), (200,), 1, jnp.float32(0.9))
+    drawn = ring.sample(now.shared.replay_buffer, jax.random.key(0), (200,), 1, jnp.float32(0.9))
     pairs = {(float(o[0]), float(r)) for o, r in zip(drawn.obs, drawn.reward, strict=True)}
     past = [rollout(1), rollout(2)]
     assert len(pairs) > 20 and pairs <= {

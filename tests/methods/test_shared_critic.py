@@ -66,10 +66,10 @@ def made_cem(**options: Any) -> SearchLearner:
 
 def watched(made: SearchLearner, population: Population) -> Population:
     """With a memory that is full."""
-    memory = population.shared.memory
+    memory = population.shared.replay_buffer
     steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
     memory = ring.store(memory, steps, jnp.ones_like(steps.terminated), memory.owner)
-    return population._replace(shared=population.shared._replace(memory=memory))
+    return population._replace(shared=population.shared._replace(replay_buffer=memory))
 
 
 @pytest.mark.slow
@@ -84,7 +84,9 @@ def test_members_that_are_not_trained_stay_as_they_are(trained):
     for before, after in zip(*[rows(x.learned.policy) for x in split[0]], strict=True):
         assert not same(before, after)
     assert same(*split[1])
-    assert same(start.shared.memory, end.shared.memory) and same(start.shared.distribution, end.shared.distribution)
+    assert same(start.shared.replay_buffer, end.shared.replay_buffer) and same(
+        start.shared.distribution, end.shared.distribution
+    )
     assert not same(start.shared.critic, end.shared.critic)
     for x in metrics.values():
         assert np.isfinite(x[:trained]).all() and np.isnan(x[trained:]).all() and x.shape == (N,)
@@ -146,6 +148,6 @@ def test_members_are_watched_and_the_mean_is_not():
     steps, alive = steps_of(rng, 4, 2), np.array([[True, False], [True, True], [False, True], [True, True]])
     steps.next_obs[2, 1, 0] = np.nan
     end = made.watch(start.shared, np.array([-3, -1, -2, 0]), steps, alive)
-    assert end.memory.filled.tolist() == [3]
-    np.testing.assert_array_equal(end.memory.steps.reward[:3, 0], [steps.reward[0, 0], *steps.reward[1]])
-    assert same(end._replace(memory=()), start.shared._replace(memory=()))
+    assert end.replay_buffer.filled.tolist() == [3]
+    np.testing.assert_array_equal(end.replay_buffer.steps.reward[:3, 0], [steps.reward[0, 0], *steps.reward[1]])
+    assert same(end._replace(replay_buffer=()), start.shared._replace(replay_buffer=()))

@@ -29,7 +29,7 @@ class Life:
         """One rollout and what it is worth; the state after it."""
         values = jax.tree.map(np.float32, self.agent.hyper._replace(**hyper))
         rng, shape = np.random.default_rng(self.rounds), (self.agent.rollout, self.agent.environments)
-        action = self.member.memory.steps.action
+        action = self.member.replay_buffer.steps.action
         obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
         action, no = np.zeros((*shape, *action.shape[2:]), action.dtype), np.zeros(shape, bool)
         rollout = Rollout(obs, action, rng.normal(size=shape).astype(np.float32), next_obs, no, no, ())
@@ -66,7 +66,7 @@ def test_nothing_is_learned_before_the_warm_up_is_over(name):
         end = warming.round(update_ratio=0.5)
         assert same(end.learned, start.learned) and end.own.pending_updates == 0
         assert all(np.isnan(value) for value in warming.metrics.values())  # nothing was measured
-    assert end.memory.filled.tolist() == [4, 4]
+    assert end.replay_buffer.filled.tolist() == [4, 4]
     assert warming.counts(3, update_ratio=0.5) == [2, 2, 2]  # 12 steps of at least 10: from the third round on
     assert not same(warming.member.learned, start.learned)
 
@@ -166,6 +166,6 @@ def test_every_update_has_a_batch_and_noise_of_its_own():
 )
 def test_capacity_is_rounded_up_to_whole_rollouts(capacity, rollout, environments, slots):
     agent = make_agent("dqn", **SMALL | {"capacity": capacity, "rollout": rollout, "environments": environments})
-    memory = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).memory
+    memory = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).replay_buffer
     assert memory.steps.reward.shape == (slots, environments)
     assert memory.obs.shape == (slots + 1, environments, 2)

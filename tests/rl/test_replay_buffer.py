@@ -56,7 +56,9 @@ class Life:
     """
 
     def __init__(self, slots: int, environments: int, length: int, dtype: str = "float32", room: int = 0):
-        self.memory = ring.empty(Spec((2,), dtype, Continuous((-1.0,) * 2, (1.0,) * 2)), slots, environments, room)
+        self.replay_buffer = ring.empty(
+            Spec((2,), dtype, Continuous((-1.0,) * 2, (1.0,) * 2)), slots, environments, room
+        )
         self.past = [deque(maxlen=slots) for _ in range(environments)]  # type: ignore[var-annotated]
         self.shape, self.dtype, self.time, self.owner = (length, environments), dtype, 0, 0
 
@@ -77,7 +79,7 @@ class Life:
         obs, next_obs = (numbered(columns[i]).astype(self.dtype) for i in (0, 3))
         reward = np.where(kinds == "left out", np.nan, columns[2]).astype(np.float32)
         rollout = Rollout(obs, columns[1], reward, next_obs, columns[4], columns[5], {"not": np.zeros(3)})
-        self.memory = STORE(self.memory, rollout, kinds != "left out", jnp.uint32(owner))
+        self.replay_buffer = STORE(self.replay_buffer, rollout, kinds != "left out", jnp.uint32(owner))
 
     def live(self, rollouts: int, seed: int = 1, ends: float = 0.2, lost: float = 0.0) -> Life:
         """So many rollouts by chance."""
@@ -98,7 +100,7 @@ class Life:
         return Step(int(number), action, reward, int(after), terminated, truncated)
 
     def draw(self, count: int, n: int = 1, discount: float = 0.9, seed: int = 0, frames: int = 1) -> ring.Batch:
-        batch = SAMPLE(self.memory, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount), frames)
+        batch = SAMPLE(self.replay_buffer, jax.random.key(seed), (4, count // 4), n, jnp.float32(discount), frames)
         assert batch.obs.shape == (4, count // 4, 2 * frames) and batch.reward.shape == (4, count // 4)
         return jax.tree.map(lambda x: np.asarray(x).reshape(count, *x.shape[2:]), batch)
 
@@ -113,7 +115,7 @@ class Life:
     def _first(self, steps: list[Step], frames: int) -> int:
         """The first step of which all that is seen is there."""
         gone = self.gone(steps)
-        return gone + (frames - 1 if gone or len(steps) == len(self.memory.steps.reward) else 0)
+        return gone + (frames - 1 if gone or len(steps) == len(self.replay_buffer.steps.reward) else 0)
 
     def gone(self, steps: list[Step]) -> int:
         """How many of the oldest steps have lost the observation that they begin with: each place holds one, the newest is
@@ -122,7 +124,7 @@ class Life:
         for step, following in zip(steps[-2::-1], steps[:0:-1], strict=True):
             left_out = following.obs > step.obs + environments and following.obs // environments % length
             ages.append(ages[-1] + 1 + bool(left_out or (step.next_obs != following.obs and not step.terminated)))
-        return sum(age >= len(self.memory.obs) for age in ages[: len(steps)])
+        return sum(age >= len(self.replay_buffer.obs) for age in ages[: len(steps)])
 
     def _transition(self, steps: list[Step], i: int, n: int, discount: float, frames: int) -> Transition:
         last = next((k for k in range(i, i + n) if steps[k].ends), i + n - 1)
@@ -173,7 +175,7 @@ class Ring(RuleBasedStateMachine):
         go on with the oldest. Nothing that is stored knows of the discount."""
         n, frames = how
         known = {numbered(one.obs[-1])[0]: one for one in self.life.known(n, discount, frames)}
-        assert ring.starts(self.life.memory, n, frames).sum() == len(known)
+        assert ring.starts(self.life.replay_buffer, n, frames).sum() == len(known)
         if not known:
             return
         batch = self.life.draw(64, n, discount, seed, frames)
@@ -189,7 +191,7 @@ class Ring(RuleBasedStateMachine):
     @invariant()
     def the_last_steps_are_there(self) -> None:
         """The count stops at the number of slots, the position goes on in circles."""
-        memory, slots = jax.tree.map(np.asarray, self.life.memory), len(self.life.memory.steps.reward)
+        memory, slots = jax.tree.map(np.asarray, self.life.replay_buffer), len(self.life.replay_buffer.steps.reward)
         steps = memory.steps
         np.testing.assert_array_equal(memory.filled, [len(past) for past in self.life.past])
         assert memory.filled.sum() >= self.filled and not np.isnan(steps.reward).any()
@@ -215,8 +217,8 @@ def test_the_ring_is_the_lists_of_the_last_steps(examples: int) -> None:
 def test_observations_and_actions_keep_their_types():
     """Images take a byte per pixel; nothing else of them is remembered."""
     life = Life(4, 2, 2, "uint8").live(3)
-    steps, batch = life.memory.steps, life.draw(8)
-    assert life.memory.obs.dtype == batch.obs.dtype == batch.next_obs.dtype == np.uint8
+    steps, batch = life.replay_buffer.steps, life.draw(8)
+    assert life.replay_buffer.obs.dtype == batch.obs.dtype == batch.next_obs.dtype == np.uint8
     assert steps.terminated.dtype == steps.truncated.dtype == bool
     assert set(numbers(batch.obs)) <= {step.obs for past in life.past for step in past}
     memory = ring.empty(Spec((84, 84, 4), "uint8", Discrete(3)), 10, 2)

@@ -118,7 +118,7 @@ class Past:
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """The batches of one `update`, of which `member` came: obs, action, reward, next_obs, bootstrap."""
         past = jax.tree.map(lambda *x: np.concatenate(x), *self.rollouts[-2:])
-        drawn = ring.sample(member.memory, jax.random.split(key)[0], (T * B, BATCH), n, hyper.discount).obs
+        drawn = ring.sample(member.replay_buffer, jax.random.split(key)[0], (T * B, BATCH), n, hyper.discount).obs
         for obs in np.asarray(drawn)[:count]:
             found = [np.argwhere((past.obs == x).all(-1))[0] for x in obs]
             steps = [_transition(past, *place, n, hyper) for place in found]

@@ -20,9 +20,9 @@ def gradient_trained(
     seed: int,
     evaluation: EvaluationConfig,
     pause: Pause = lambda result, done: None,
-    copy_memory: bool = False,
+    copies_replay: bool = False,
 ) -> GradientTrainedShard:
-    return GradientTrained(environment, learner, copy_memory).one_shard(uid, Setup(seed, evaluation, pause=pause))
+    return GradientTrained(environment, learner, copies_replay).one_shard(uid, Setup(seed, evaluation, pause=pause))
 
 
 def sampled(

@@ -54,7 +54,7 @@ class Config(OffPolicy):
     n_step: int = 1
     """rewards that a target sums up before it adds the value of the target network"""
     frame_stack: int = 1
-    """observations that are seen at once, along the channels of an image; the memory stores single ones"""
+    """observations that are seen at once, along the channels of an image; the replay buffer stores single ones"""
 
 
 class Hyper(NamedTuple):

@@ -101,9 +101,9 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
         return Member(PolicyLearned(params, empty_statistics(spec) if config.normalise_observations else ()), (), ())
 
-    def forward(memory: Any, learned: PolicyLearned, obs: PyTree) -> tuple[Any, jax.Array]:
+    def forward(carry: Any, learned: PolicyLearned, obs: PyTree) -> tuple[Any, jax.Array]:
         x = view.normalised(learned.observations, obs) if config.normalise_observations else view.look(obs)
-        return network.apply(learned.params, x, memory)[::-1]
+        return network.apply(learned.params, x, carry)[::-1]
 
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)

@@ -147,7 +147,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def init(key: jax.Array, hyper: Hyper) -> Member:
         params = networks.init(key)
         learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
-        return Member(learned, memory=(), own=jnp.zeros(config.environments))
+        return Member(learned, replay_buffer=(), own=jnp.zeros(config.environments))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
         """Return the observations of a batch, which holds their places where frames are stacked."""

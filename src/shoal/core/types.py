@@ -63,7 +63,7 @@ class Member(NamedTuple):
     """The state of one member, by what a child copies of it."""
 
     learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
-    memory: PyTree  # replay buffer, `()` when there is none: copied only when the experiment says so
+    replay_buffer: PyTree  # `()` when there is none: copied only when the experiment says so
     own: PyTree  # never copied: running sums that belong to this member's own environments
 
 
@@ -88,7 +88,7 @@ class Agent(NamedTuple):
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
     parts: what learners made for this agent need of it, such as its networks
     cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
-        memory end theirs, and sums over an episode begin anew
+        replay buffer end theirs, and sums over an episode begin anew
     sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
         () is all
     """

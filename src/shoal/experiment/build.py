@@ -82,9 +82,9 @@ def _structure(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, A
 
 def make_kind(e: Experiment, method: Method) -> Kind:
     """The kind of member that the agent and the method of a `named` experiment make. Raises BadInput."""
-    copies_memory = method.replay == "copy"
+    copies_replay = method.replay == "copy"
     if e.external:
-        made = External(str(e.agent), partial(make_trainers, e), copies_memory)
+        made = External(str(e.agent), partial(make_trainers, e), copies_replay)
         try:
             method.validate(made.tunable, e.population)
         except BaseException:
@@ -94,8 +94,8 @@ def make_kind(e: Experiment, method: Method) -> Kind:
     environment = make_environment(e)
     learner = make_learner(e, environment.spec, method)
     if isinstance(learner, SearchLearner):
-        return Sampled(environment, learner, copies_memory)
-    return GradientTrained(environment, learner, copies_memory)
+        return Sampled(environment, learner, copies_replay)
+    return GradientTrained(environment, learner, copies_replay)
 
 
 def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:

@@ -29,14 +29,14 @@ from shoal.rl.independent import independent
 class Compiled(ABC):
     """A learner of members and their environment; see `Kind`.
 
-    shard_type: of its shards. copies_memory: children copy the replay buffer too
+    shard_type: of its shards. copies_replay: children copy the replay buffer too
     """
 
     shard_type: ClassVar[type[CompiledShard]]
     episodes, side_by_side, sampled = EPISODES, 1, False
 
-    def __init__(self, environment: Environment, learner: AnyLearner, copies_memory: bool = False):
-        self.environment, self.copies_memory = environment, copies_memory
+    def __init__(self, environment: Environment, learner: AnyLearner, copies_replay: bool = False):
+        self.environment, self.copies_replay = environment, copies_replay
         self.learner: Any = learner
         self.agent, self.together = learner.agent, learner.together
         self.tunable, self.env_parameters, self.spec = learner.agent, environment.env_parameters, environment.spec
@@ -69,7 +69,7 @@ class Compiled(ABC):
 
     def memory(self, members: int) -> tuple[int, int]:
         population = self.population(members)
-        replay = population.members.memory, getattr(population.shared, "memory", ())
+        replay = population.members.replay_buffer, getattr(population.shared, "replay_buffer", ())
         return tree.size_in_bytes(population), tree.size_in_bytes(replay)
 
     def world(self) -> int:

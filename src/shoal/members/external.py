@@ -30,18 +30,18 @@ TESTER = -1  # in place of a uid: the trainer that tests champions
 class External:
     """Members that other people's trainers train, with environments of their own, in processes of their own; see `Kind`.
 
-    copies_memory: children copy replay buffer too
+    copies_replay: children copy the replay buffer too
     """
 
     resumes_exactly, episodes, compiled = True, EPISODES, None
     sampled, together, side_by_side = False, False, 1
 
-    def __init__(self, name: str, make: Callable[[], Trainers], copies_memory: bool = False):
+    def __init__(self, name: str, make: Callable[[], Trainers], copies_replay: bool = False):
         """name: that the user knows the trainers by. make: starts them, and raises BadInput where there are none."""
         self.trainers = make()
         self.tunable, self.spec = self.trainers, self.trainers.spec
         self.env_parameters: Mapping[str, float] = {}
-        self.acting, self.copies_memory = by_trainer(name, make), copies_memory
+        self.acting, self.copies_replay = by_trainer(name, make), copies_replay
         self.snapshot = Named(), Named()
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
@@ -79,7 +79,7 @@ class ExternalShard(Members):
 
     def __init__(self, kind: External, uids: Sequence[np.ndarray], setup: Setup):
         super().__init__(np.concatenate(uids))
-        self._trainers, self._copy_memory = kind.trainers, kind.copies_memory
+        self._trainers, self._copies_replay = kind.trainers, kind.copies_replay
         self._groups, self._setup, self._evaluation = uids, setup, setup.evaluation
         self._said: set[int] = set()  # rows of which it is told why they diverged
         self._processes: list[TrainerProcess] = []
@@ -146,10 +146,10 @@ class ExternalShard(Members):
         return {}
 
     def snapshot(self, row: int) -> PyTree:
-        """See `Shard.snapshot`: arrays by name, learned ones and those of a memory that is copied too."""
+        """See `Shard.snapshot`: arrays by name, learned ones and those of a replay buffer that is copied too."""
         state = self._members[row].state
         assert state is not None, "members copy one another after they have trained"
-        return dict(state.learned), dict(state.memory) if self._copy_memory else {}
+        return dict(state.learned), dict(state.memory) if self._copies_replay else {}
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """See `Shard.apply`. What a trainer's state means is unknown here."""
@@ -159,7 +159,9 @@ class ExternalShard(Members):
         for row, (learned, memory) in copied.items():
             member = self._members[row]
             assert member.state is not None
-            member.state = TrainerState(learned, memory if self._copy_memory else member.state.memory, member.state.own)
+            member.state = TrainerState(
+                learned, memory if self._copies_replay else member.state.memory, member.state.own
+            )
         for row, member in enumerate(self._members):
             member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}

@@ -38,7 +38,7 @@ class GradientTrainedShard(CompiledShard):
     def __init__(self, kind: GradientTrained, uid: np.ndarray, setup: Setup):
         super().__init__(kind, uid, setup)
         layout = self._layout
-        self._copy_memory = kind.copies_memory
+        self._copies_replay = kind.copies_replay
         self._inherit = layout.gather(tree.take, True, False)
         self._insert = layout.gather(_inserted, True, False, False, donate=(0,))
         self._snapshot = jax.jit(tree.take)
@@ -102,7 +102,7 @@ class GradientTrainedShard(CompiledShard):
         return summarise(returns)
 
     def snapshot(self, row: int) -> PyTree:
-        """See `Shard.snapshot`: `learned`, and the memory where that is copied. Nobody waits for it here."""
+        """See `Shard.snapshot`: `learned`, and the replay buffer where that is copied. Nobody waits for it here."""
         if self._is_on_host:
             return jax.tree.map(np.array, tree.take(self._copied, row))
         return self._snapshot(*self._layout.beside(self._copied, row))
@@ -124,15 +124,15 @@ class GradientTrainedShard(CompiledShard):
 
     @property
     def _copied(self) -> tuple[PyTree, PyTree]:
-        """The part of all members that children copy: `learned`, and the memory where that is copied."""
+        """The part of all members that children copy: `learned`, and the replay buffer where that is copied."""
         members = self.population.members
-        return members.learned, members.memory if self._copy_memory else ()
+        return members.learned, members.replay_buffer if self._copies_replay else ()
 
     @_copied.setter
     def _copied(self, new: tuple[PyTree, PyTree]) -> None:
         members = self.population.members
-        memory = new[1] if self._copy_memory else members.memory
-        self.population = self._with(members._replace(learned=new[0], memory=memory))
+        buffer = new[1] if self._copies_replay else members.replay_buffer
+        self.population = self._with(members._replace(learned=new[0], replay_buffer=buffer))
 
     def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
         shape = len(self.uid), self._evaluation.episodes
@@ -178,14 +178,14 @@ class GradientTrained(Compiled):
 
     shard_type = GradientTrainedShard
 
-    def __init__(self, environment: Environment, learner: Learner, copies_memory: bool = False):
-        super().__init__(environment, learner, copies_memory)
+    def __init__(self, environment: Environment, learner: Learner, copies_replay: bool = False):
+        super().__init__(environment, learner, copies_replay)
         self.episodes = EPISODES_ON_DEVICE if self.on_device else EPISODES
 
     def snapshot_of(self, population: Population) -> PyTree:
         """Of its first member."""
         members = tree.take(population.members, 0)
-        return members.learned, members.memory if self.copies_memory else ()
+        return members.learned, members.replay_buffer if self.copies_replay else ()
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """Whole rollouts."""

@@ -114,7 +114,7 @@ class Shard(Tester, Protocol):
         """PopulationStats and metrics of what lives on, from those of the M members of all shards."""
 
     def snapshot(self, row: int) -> PyTree:
-        """Return the part of an individual that a child copies: (what it has learned, its memory where that is copied).
+        """Return the part of an individual that a child copies: (learned, replay buffer where that is copied).
 
         The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
         """

@@ -156,7 +156,7 @@ class SampledShard(CompiledShard):
         return mean_of(stats, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
-        """See `Shard.snapshot`: the mean, which has no memory. Nobody waits for it here."""
+        """See `Shard.snapshot`: the mean, which has no replay buffer. Nobody waits for it here."""
         return self._mean(self.population), ()
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
@@ -234,12 +234,12 @@ class Sampled(Compiled):
 
     shard_type, sampled = SampledShard, True
 
-    def __init__(self, environment: Environment, learner: SearchLearner, copies_memory: bool = False):
-        super().__init__(environment, learner, copies_memory)
+    def __init__(self, environment: Environment, learner: SearchLearner, copies_replay: bool = False):
+        super().__init__(environment, learner, copies_replay)
         self.side_by_side = 2 if learner.pairs else 1
 
     def snapshot_of(self, population: Population) -> PyTree:
-        """Of the mean, which has no memory."""
+        """Of the mean, which has no replay buffer."""
         return self.learner.mean(population), ()
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:

@@ -46,7 +46,7 @@ class CemRlShared(NamedTuple):
 
     distribution: Distribution
     critic: shared_critic.Critic
-    memory: ring.ReplayBuffer  # [S, 1, ...]: steps of all members, in no order; none is the successor of another
+    replay_buffer: ring.ReplayBuffer  # [S, 1, ...]: steps of all members, in no order; none is the successor of another
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class CemRl(Method):
         return population // 2 if self.trained is None else self.trained
 
     def learner(self, agent: Agent, population: int) -> SearchLearner:
-        """All members share critics and memory. Raises BadInput where the agent is not TD3."""
+        """All members share critics and a replay buffer. Raises BadInput where the agent is not TD3."""
         import jax
         import jax.numpy as jnp
         import optax
@@ -115,9 +115,9 @@ class CemRl(Method):
             first_key, draw_key = jax.random.split(key)
             mean, critics = net.init(first_key)
             wide = jax.tree.map(lambda x: jnp.full_like(x, self.variance), mean)
-            memory = ring.empty(net.spec, settings.capacity, 1, observations=2 * settings.capacity)
+            buffer = ring.empty(net.spec, settings.capacity, 1, observations=2 * settings.capacity)
             distribution = Distribution(mean, wide, jnp.float32(self.variance))
-            common = CemRlShared(distribution, shared_critic.new_critic(critics), memory)
+            common = CemRlShared(distribution, shared_critic.new_critic(critics), buffer)
             members = jax.vmap(lambda _: Member(shared_critic.new_actor(mean), (), ()))(uid)
             return draw(Population(members, common, hyper), uid, draw_key)
 
@@ -146,7 +146,7 @@ class CemRl(Method):
             actors, hyper = tree.take((everyone, population.hyper), slice(trained))
             batch_key, noise_key = jax.random.split(key)
             keys = jax.random.split(batch_key, trained)
-            batch = shared_critic.batches(common.memory, keys, (settings.batch,), hyper.discount)
+            batch = shared_critic.batches(common.replay_buffer, keys, (settings.batch,), hyper.discount)
             actors, critic, metrics = joint(actors, common.critic, hyper, batch, jax.random.split(noise_key, trained))
             members = jax.tree.map(lambda x, new: x.at[:trained].set(new), everyone, actors)
             rest = everyone.updates.shape[0] - trained
@@ -160,10 +160,11 @@ class CemRl(Method):
         def watch(common: CemRlShared, rows: jax.Array, step: Rollout, alive: jax.Array) -> CemRlShared:
             # The mean is evaluated, but its steps are not learned from.
             kept = alive & (rows < 0)[:, None] & usable(step)
-            # Steps that are neighbours in the memory come from different episodes: each is a transition of its own.
+            # Neighbours in the replay buffer come from different episodes: each is a transition of its own.
             single = step._replace(truncated=jnp.ones_like(step.truncated), extras=())
             flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (single, kept))
-            return common._replace(memory=ring.store(common.memory, flat, kept, common.memory.owner))
+            buffer = common.replay_buffer
+            return common._replace(replay_buffer=ring.store(buffer, flat, kept, buffer.owner))
 
         def tell(population: Population, uid: jax.Array, weights: jax.Array, key: jax.Array) -> tuple[Population, Any]:
             """Equations 1 and 2, with the actors as they are after training; the variance is around the old mean."""

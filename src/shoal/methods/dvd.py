@@ -41,7 +41,7 @@ class DvdShared(NamedTuple):
     """The state that all members share."""
 
     critic: shared_critic.Critic
-    memory: ring.ReplayBuffer  # [S, N * B, ...]: the steps of all members side by side
+    replay_buffer: ring.ReplayBuffer  # [S, N * B, ...]: the steps of all members side by side
     pending_updates: jax.Array  # float32, the fraction of an update that is still to be made
 
 
@@ -108,20 +108,20 @@ class Dvd(Method):
             own_key, common_key = jax.random.split(key)
             members = jax.vmap(one.init)(member_keys(own_key, uid), hyper)
             critic = shared_critic.new_critic(net.init(common_key)[1])
-            memory = ring.empty(net.spec, slots, environments)
-            return Population(members, DvdShared(critic, memory, jnp.float32(0)), hyper)
+            buffer = ring.empty(net.spec, slots, environments)
+            return Population(members, DvdShared(critic, buffer, jnp.float32(0)), hyper)
 
         def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, dict[str, Any]]:
             common, hyper = population.shared, population.hyper
             together = jax.tree.map(side_by_side, rollout._replace(extras=()))
-            memory = ring.store(common.memory, together, usable(together), common.memory.owner)
-            ready = memory.filled.sum() >= config.warm_up
+            buffer = ring.store(common.replay_buffer, together, usable(together), common.replay_buffer.owner)
+            ready = buffer.filled.sum() >= config.warm_up
             pending_updates = jnp.where(ready, common.pending_updates + hyper.update_ratio[0] * steps, 0.0)
             count = jnp.clip(jnp.floor(pending_updates), 0, bound).astype(jnp.int32)
             batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
-            batches = shared_critic.batches(memory, batch_keys, (bound, config.batch), hyper.discount)
+            batches = shared_critic.batches(buffer, batch_keys, (bound, config.batch), hyper.discount)
             shape = (-(-bound // self.redraw), self.probes)
-            states = ring.sample(memory, probe_keys[0], shape, 1, hyper.discount[0]).obs
+            states = ring.sample(buffer, probe_keys[0], shape, 1, hyper.discount[0]).obs
 
             def body(i: jax.Array, state: tuple) -> tuple:
                 actors, critic, sums = state
@@ -136,7 +136,7 @@ class Dvd(Method):
             actors, critic, sums = jax.lax.fori_loop(0, count, body, start)
             metrics = {name: x / count.astype(jnp.float32) for name, x in sums.items()}  # NaN where there was no update
             metrics |= compared(actors, tree.take(states, 0))
-            common = DvdShared(critic, memory, pending_updates - count.astype(jnp.float32))
+            common = DvdShared(critic, buffer, pending_updates - count.astype(jnp.float32))
             return Population(Member(actors, (), ()), common, hyper), metrics
 
         def side_by_side(x: jax.Array) -> jax.Array:
@@ -155,7 +155,7 @@ class Dvd(Method):
                 **{f"diversity/to {i}": distance[:, i] for i in range(n)},
             }
 
-        # The memory is not theirs, and each of its steps is learned from alone: no episode has to end where others go on.
+        # The replay buffer is not theirs, and its steps are learned from alone: no episode has to end where others go on.
         one = shared_critic.actor_of(agent, hyper_of)._replace(cut=lambda member: member)
         return independent(one)._replace(init=init, update=update, together=True)
 
@@ -190,8 +190,8 @@ class Dvd(Method):
 
     def explanation(self, population: int) -> str:
         return (
-            "All learned from one critic and one memory, and were rewarded not for return alone but also for behaving "
-            "differently from one another; how much that counted was "
+            "All learned from one critic and one replay buffer, and were rewarded not for return alone but also for "
+            "behaving differently from one another; how much that counted was "
             f"{'chosen anew for each generation' if len(self.arms) > 1 else 'the same throughout'}."
         )
 

@@ -79,13 +79,13 @@ def new_critic(critics: PyTree) -> Critic:
     return Critic(critics=critics, target_critics=critics, optimiser=ADAM.init(critics), updates=jnp.int32(0))
 
 
-def batches(memory: ReplayBuffer, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
+def batches(buffer: ReplayBuffer, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
     """Transitions of one step for each of N actors, each with its key [N] and discount [N].
 
     shape: (..., batch). Returns leaves [..., N, batch, *].
     """
     axis = len(shape) - 1
-    return jax.vmap(lambda key, d: ring.sample(memory, key, shape, 1, d), out_axes=axis)(keys, discount)
+    return jax.vmap(lambda key, d: ring.sample(buffer, key, shape, 1, d), out_axes=axis)(keys, discount)
 
 
 def no_bonus(policies: PyTree, *_: Any) -> jax.Array:

@@ -115,9 +115,9 @@ class Own(NamedTuple):
 
 def initial(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.ReplayBuffer, Own]:
     """Return an empty buffer of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
-    memory = ring.empty(spec, _slots(config), config.environments)
+    buffer = ring.empty(spec, _slots(config), config.environments)
     mark = jax.random.bits(key)
-    return memory._replace(owner=mark), Own(jnp.float32(0), mark)
+    return buffer._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
 def _slots(config: OffPolicy) -> int:
@@ -144,14 +144,14 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
         return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
-        memory = ring.store(member.memory, rollout, usable(rollout), member.own.mark)
-        ready = (memory.filled.sum() >= config.warm_up) & (ring.starts(memory, n, frames) > 0).any()
+        buffer = ring.store(member.replay_buffer, rollout, usable(rollout), member.own.mark)
+        ready = (buffer.filled.sum() >= config.warm_up) & (ring.starts(buffer, n, frames) > 0).any()
         pending_updates = jnp.where(ready, member.own.pending_updates + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(pending_updates), 0, bound)
         batch_key, learn_key = jax.random.split(key)
-        batches = ring.sample(memory, batch_key, (bound, config.batch), n, hyper.discount, frames)
+        batches = ring.sample(buffer, batch_key, (bound, config.batch), n, hyper.discount, frames)
         learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
-        return Member(learned, memory, Own(pending_updates - count, member.own.mark)), metrics
+        return Member(learned, buffer, Own(pending_updates - count, member.own.mark)), metrics
 
     return update
 
@@ -183,7 +183,7 @@ def agent(
 
 def _cut(member: Member) -> Member:
     """Mark its buffer as another member's, which ends the episodes of its newest steps."""
-    return member._replace(memory=member.memory._replace(owner=~member.memory.owner))
+    return member._replace(replay_buffer=member.replay_buffer._replace(owner=~member.replay_buffer.owner))
 
 
 ADAM = optax.scale_by_adam()  # a direction only; `adam_step` multiplies it by the learning rate

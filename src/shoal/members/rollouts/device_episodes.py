@@ -17,10 +17,10 @@ from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
-from shoal.members.rollouts.episodes import Episodes, Played
+from shoal.members.rollouts.episodes import Played, WholeEpisodes
 
 
-class DeviceEpisodes(Episodes):
+class DeviceEpisodes(WholeEpisodes):
     """Whole episodes of N members in device environments, without learning."""
 
     resumes_exactly = True
@@ -31,7 +31,7 @@ class DeviceEpisodes(Episodes):
         self.programs: tuple[Program, ...] = (self._test,)
 
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
-        """See `Episodes.evaluate`."""
+        """See `WholeEpisodes.evaluate`."""
         returns, lengths = self._test(*self._test_arguments(population, keys, levels))
         pause(returns, 0)
         return np.asarray(returns), np.asarray(lengths)
@@ -66,20 +66,20 @@ class DeviceEpisodes(Episodes):
             return alive.any() & (t < limit)
 
         def step(carried: tuple) -> tuple:
-            state, obs, memory, shared, total, length, alive, t = carried
+            state, obs, carry, shared, total, length, alive, t = carried
             now = at(streams, t)
             if self._evaluation.greedy:
-                action, memory = self._learner.greedy(population, obs, memory)
+                action, carry = self._learner.greedy(population, obs, carry)
             else:
-                action, memory, _ = self._learner.act(population, obs, memory, now["act"])
+                action, carry, _ = self._learner.act(population, obs, carry, now["act"])
             inside = to_bounds(environment.spec.action, action)
             state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
             shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
             total, length = self._worth(environment, total, reward, state, alive), length + alive.astype(jnp.float32)
-            return state, next_obs, memory, shared, total, length, alive & ~(terminated | truncated), t + 1
+            return state, next_obs, carry, shared, total, length, alive & ~(terminated | truncated), t + 1
 
-        memory = self._learner.agent.carry(keys.shape)
-        first = (state, obs, memory, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
+        carry = self._learner.agent.carry(keys.shape)
+        first = (state, obs, carry, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
         _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
         return total, length, shared
 

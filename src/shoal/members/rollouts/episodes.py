@@ -178,7 +178,7 @@ def with_interval(told: dict[str, Any]) -> dict[str, Any]:
     return told | {"interval": interval}
 
 
-class Episodes(ABC):
+class WholeEpisodes(ABC):
     """Whole episodes of N members, without learning: what those on the device and on the host have in common."""
 
     def __init__(self, environment: Any, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):

@@ -90,7 +90,7 @@ class HostRollouts(HostEpisodes):
         returned = measured = no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
-        (learned, memory, own), shared = population.members, population.shared
+        (learned, buffer, own), shared = population.members, population.shared
         acting = (learned, shared, hyper)
         for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
@@ -102,15 +102,15 @@ class HostRollouts(HostEpisodes):
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
-            (learned, shared), (memory, own), metrics = self._update(
-                (learned, shared), (memory, own), hyper, place(rollout), who, update_key, interval.progress, np.int32(i)
+            (learned, shared), (buffer, own), metrics = self._update(
+                (learned, shared), (buffer, own), hyper, place(rollout), who, update_key, interval.progress, np.int32(i)
             )
             if not off_policy:
                 pause(metrics, i + 1)
                 acting = (learned, shared, hyper)
             sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, interval.iterations)
-        population = population._replace(members=Member(learned, memory, own), shared=shared)
+        population = population._replace(members=Member(learned, buffer, own), shared=shared)
         return population, mean_metrics(sums), returned, measured
 
     def _turn(self, env_parameters: PyTree) -> None:
@@ -187,7 +187,7 @@ class HostRollouts(HostEpisodes):
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": broken(rollout)}
         members = population.members
-        return (members.learned, population.shared), (members.memory, members.own), metrics
+        return (members.learned, population.shared), (members.replay_buffer, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""

@@ -20,10 +20,10 @@ from shoal.environments.levels import at_levels
 from shoal.environments.objective import ObjectiveReader
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
-from shoal.members.rollouts.episodes import Episodes, Played, advance, begin
+from shoal.members.rollouts.episodes import Played, WholeEpisodes, advance, begin
 
 
-class HostEpisodes(Episodes):
+class HostEpisodes(WholeEpisodes):
     """Whole episodes of N members in host environments, without learning; one policy call for all of them per step."""
 
     resumes_exactly = False
@@ -41,7 +41,7 @@ class HostEpisodes(Episodes):
         return other
 
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
-        """See `Episodes.evaluate`."""
+        """See `WholeEpisodes.evaluate`."""
         return self._play(self._test, population, keys, self._evaluation.step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
