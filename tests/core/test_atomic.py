@@ -32,8 +32,7 @@ class Life:
         self.space.join("a")
         self.files = RunDirectory(path / "workers" / "a", 2, self.space.staging)
         self.files.path.mkdir(exist_ok=True)
-        self.files.write("experiment.yaml", f"seed: {number}")
-        self.files._open_lines(before=3)
+        self.files.reopen(Experiment(seed=number), {}, 3, ChampionSoFar(), SPEC)
 
     def go_on(self, generation: int) -> None:
         row, state = {"generation": generation, "number": self.number}, np.full(50, self.number, np.uint8)

@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
+from os.path import lexists
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +63,10 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
     file = run / "experiment.yaml"
-    try:
-        with blame(file):
-            return from_dict(read_yaml(text_of(file, read_file)))
-    except BadInput as error:
-        if isinstance(error.__cause__, (FileNotFoundError, NotADirectoryError)):
-            raise no_run(run) from error
-        raise
+    if not lexists(file):
+        raise no_run(run)
+    with blame(file):
+        return from_dict(read_yaml(text_of(file, read_file)))
 
 
 @contextmanager
