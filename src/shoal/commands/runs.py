@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
@@ -23,19 +22,9 @@ from shoal.run.provenance import FILE as PROVENANCE
 
 FILE = "experiment.yaml"
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
+# The status may name a damaged file; the date is that of the last start or resume, UTC.
+COLUMNS = ("run", "environment", "method", "score", "steps", "status", "date")
 LONGEST = 99  # characters of a cell that a file fills
-
-
-class Line(NamedTuple):
-    """A line of the table."""
-
-    run: str
-    environment: str
-    method: str
-    score: str
-    steps: str
-    status: str  # or a damaged file
-    date: str  # of the last start or resume, UTC
 
 
 def list_runs(folder: Path, screen: Screen) -> None:
@@ -43,12 +32,12 @@ def list_runs(folder: Path, screen: Screen) -> None:
     if not folder.is_dir():
         raise BadInput(f"there is no folder {folder}; `shoal train` writes to runs where it is called")
     lines = [_read(run, folder) for run in sorted(_runs(folder), key=lambda run: (_begun(run), run))]
-    table = plain_table(*Line._fields)
+    table = plain_table(*COLUMNS)
     for column in table.columns:
         column.no_wrap = column.header in ("score", "steps", "status", "date")
         column.justify = "right" if column.header in ("score", "steps") else "left"
-    for line in lines:
-        table.add_row(escape(line.run), *(escape(cell[:LONGEST]) for cell in line[1:]))
+    for run, *cells in lines:
+        table.add_row(escape(run), *(escape(cell[:LONGEST]) for cell in cells))
     screen.print(table if lines else f"no runs below {folder}")
 
 
@@ -67,8 +56,8 @@ def _runs(folder: Path) -> Iterator[Path]:
         waiting += [folder / entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
 
 
-def _read(run: Path, below: Path) -> Line:
-    """The line of a run, as far as its files can be read."""
+def _read(run: Path, below: Path) -> tuple[str, ...]:
+    """The cells of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
     made_by, holder = files.read(PROVENANCE, last_line), files.read(LOCK, _holder)
@@ -79,7 +68,7 @@ def _read(run: Path, below: Path) -> Line:
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
-    return Line(
+    return (
         str(run.relative_to(below) if run != below else run),
         str(experiment.get("env", "")),
         f"{name}, {agent}" if experiment else "",
