@@ -176,8 +176,8 @@ class OwnPpo:
         learned = dict(self.ppo.agent.state_dict())
         for i, moments in self.ppo.optimizer.state_dict()["state"].items():
             learned |= {f"adam.{i}.{name}": x for name, x in moments.items()}
-        # Copies, as training goes on in place. PPO has no replay buffer, and nothing that a child must not copy.
-        return {name: x.numpy().copy() for name, x in learned.items()}, {}, {}
+        # Copies, as training goes on in place. PPO has no replay buffer.
+        return {name: x.numpy().copy() for name, x in learned.items()}, {}
 
     def set_state(self, state):
         learned = {name: torch.tensor(x) for name, x in state[0].items()}

@@ -79,10 +79,10 @@ class Sound:
     def get_state(self):
         learned = {"w": self.w, "velocity": self.velocity, "updates": np.array(self.updates)}
         learned["rate"] = np.array(self.optimiser["rate"])
-        return {"learned": learned, "memory": {"contexts": self.memory.copy()}, "own": {}}
+        return {"learned": learned, "memory": {"contexts": self.memory.copy()}}
 
     def set_state(self, state):
-        learned, memory, _ = state
+        learned, memory = state
         self.w, self.velocity, self.updates = learned["w"], learned["velocity"], int(learned["updates"])
         self.optimiser["rate"] = float(learned["rate"])
         if memory:
@@ -103,7 +103,7 @@ class Saving(Sound):
         with np.load(path) as learned:
             if "w" not in learned or learned["w"].shape != self.w.shape:
                 raise ValueError(f"{path} does not fit {self.arms} arms")
-            self.set_state((dict(learned), {}, {}))
+            self.set_state((dict(learned), {}))
 
 
 class HalfLoading(Saving):
@@ -339,7 +339,7 @@ class Wordy(Sound):
     """Its state is no plain numbers."""
 
     def get_state(self):
-        return {"learned": {"w": self.w, "name": np.array(["a"])}, "memory": {}, "own": {}}
+        return {"learned": {"w": self.w, "name": np.array(["a"])}, "memory": {}}
 
 
 class Seeing(Sound):

@@ -82,7 +82,7 @@ def test_an_interval(start):
 def test_a_state_travels_only_where_it_is_not(start, monkeypatch):
     process, sent = start(), []
     real = wire.send
-    monkeypatch.setattr(wire, "send", lambda peer, data, arrays: (sent.append("own" in data), real(peer, data, arrays)))
+    monkeypatch.setattr(wire, "send", lambda peer, data, x: (sent.append("with_state" in data), real(peer, data, x)))
     a, b = member(process), member(process, uid=1)
     a.train(2, 10)
     a.train(3, 10)

@@ -79,7 +79,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
                 raise BadInput(f"the champion is not one of {name}: hyper {differing}")
             (process,) = trainers.open(1)
             remote = RemoteTrainer(process, 0, hyper, 0)
-            remote.state = TrainerState(learned, {}, {})
+            remote.state = TrainerState(learned, {})
             return trainers, remote
 
         def act(learned: PyTree, obs: Any, carry: PyTree) -> tuple[Any, PyTree]:

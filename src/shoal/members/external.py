@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from shoal.core.arrays import Arrays, Named
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import BadField
 from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
@@ -109,7 +106,7 @@ class ExternalShard(Members):
             self._members.append(RemoteTrainer(process, uid, values, seed))
         if learned is not None:
             for member, arrays in zip(self._members, learned, strict=True):
-                member.state = TrainerState(arrays, {}, {})
+                member.state = TrainerState(arrays, {})
 
     def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
         """One interval. Returns metrics [N]: those that trainers report, NaN where one does not; schedules are theirs."""
@@ -159,9 +156,7 @@ class ExternalShard(Members):
         for row, (learned, memory) in copied.items():
             member = self._members[row]
             assert member.state is not None
-            member.state = TrainerState(
-                learned, memory if self._copies_replay else member.state.memory, member.state.own
-            )
+            member.state = TrainerState(learned, memory if self._copies_replay else member.state.memory)
         for row, member in enumerate(self._members):
             member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}
@@ -175,7 +170,7 @@ class ExternalShard(Members):
         """Returns [episodes] of one policy, and its steps."""
         testers = [RemoteTrainer(process, TESTER, policy.hyper, 0) for process in self._processes[: len(seeds)]]
         for tester in testers:
-            tester.state = TrainerState(policy.learned, {}, {})
+            tester.state = TrainerState(policy.learned, {})
         parts = np.array_split(np.array(seeds), len(testers))
         returns = self._all(lambda i: testers[i].evaluate(parts[i].tolist()), len(testers))
         return np.concatenate(returns), sum(tester.evaluation_steps for tester in testers)
@@ -184,14 +179,15 @@ class ExternalShard(Members):
         """The state for a checkpoint, of each group; of members that have not trained, what is to be read there."""
         groups: list[PyTree] = []
         for rows in self._rows:
-            states = {f"{self.uid[row]:08d}": _saved(self._members[row].state) for row in rows}
+            blank = (Named(), Named())  # learned and memory, whose arrays are those that a checkpoint has
+            states = {f"{self.uid[row]:08d}": self._members[row].state or blank for row in rows}
             group = {
-                "each": {uid: state.pop("learned") for uid, state in states.items()},
+                "each": {uid: learned for uid, (learned, _) in states.items()},
                 "hyper": {name: x[rows] for name, x in self.hyper.items()},
                 "uid": self.uid[rows],
                 "fitness": self._fitness[rows],
                 "rest": {
-                    "members": states,
+                    "memory": {uid: memory for uid, (_, memory) in states.items()},
                     "steps": self._steps[rows],
                     "evaluation_steps": self._evaluated[rows],
                     "finite": self._finite[rows],
@@ -208,9 +204,7 @@ class ExternalShard(Members):
             self._evaluated[rows], self._finite[rows] = rest["evaluation_steps"], rest["finite"]
             for i, row in enumerate(rows):
                 member, uid = self._members[row], f"{self.uid[row]:08d}"
-                state = rest["members"][uid]
-                own = _own(state["own"], self.uid[row])
-                member.state = TrainerState(saved["each"][uid], state["memory"], own)
+                member.state = TrainerState(saved["each"][uid], rest["memory"][uid])
                 member.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
 
     @property
@@ -228,20 +222,3 @@ class ExternalShard(Members):
 
 def _of_episodes(returns: Sequence[float]) -> dict[str, float]:
     return {"episode/return": float(np.mean(returns)) if returns else np.nan}
-
-
-def _saved(state: TrainerState | None) -> dict[str, PyTree]:
-    """A state as a tree of arrays; where there is none, the places of its arrays."""
-    if state is None:
-        return {"learned": Named(), "memory": Named(), "own": Named()}
-    own = {"json": np.frombuffer(json.dumps(state.own).encode(), np.uint8)}
-    return {"learned": dict(state.learned), "memory": dict(state.memory), "own": own}
-
-
-def _own(saved: dict[str, np.ndarray], uid: int) -> dict[str, Any]:
-    """The opposite of `_saved` of what is a member's own. Raises BadInput."""
-    with suppress(KeyError, ValueError, RecursionError):
-        own = json.loads(saved["json"].tobytes())
-        if isinstance(own, dict):
-            return own
-    raise BadInput(f"the checkpoint does not hold what member {uid} had of its own: it was made by another experiment")

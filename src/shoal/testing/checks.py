@@ -140,7 +140,7 @@ def check_evaluation(t: Trainee) -> None:
     assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
     wrong = "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
     assert np.array_equal(member.evaluate(SEEDS), returns), wrong
-    other = t.member(TrainerState(t.expected[0].learned, {}, {}), seed=9).evaluate(SEEDS)
+    other = t.member(TrainerState(t.expected[0].learned, {}), seed=9).evaluate(SEEDS)
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"
     wrong = "a member trains differently after an evaluation: it changed something"
     t.expect_equal(t.train(member, 2), t.expected[1], wrong)

@@ -59,7 +59,7 @@ class RemoteTrainer:
         """One interval of at least `steps` environment steps. Raises as `TrainerProcess.call` does."""
         token = _token()
         answer, arrays = self._call("train", seed=seed, steps=steps, next=token)
-        state = TrainerState(*wire.split(arrays), answer["own"])
+        state = TrainerState(*wire.split(arrays))
         self._state, self._token = state, token
         report = Report(answer["steps"], answer["returns"], answer["metrics"])
         return Trained(state, report, answer["finite"], answer["diverged"])
@@ -81,8 +81,8 @@ class RemoteTrainer:
     def load(self, path: Path) -> TrainerState:
         """Go on from a model that its library has saved: its state. Raises as `TrainerProcess.call` does."""
         token = _token()
-        answer, arrays = self._call("load", path=str(path.absolute()), next=token)
-        self._state, self._token = TrainerState(*wire.split(arrays), answer["own"]), token
+        _, arrays = self._call("load", path=str(path.absolute()), next=token)
+        self._state, self._token = TrainerState(*wire.split(arrays)), token
         return self._state
 
     def _call(self, name: str, arrays: Mapping[str, np.ndarray] | None = None, /, **content: Any) -> wire.Frame:
@@ -90,9 +90,8 @@ class RemoteTrainer:
         answer, given = self.process.call(name, call, arrays or {})
         if "missing" in answer:
             assert self._state is not None, "a member without a state is made anew"
-            learned, memory, own = self._state
-            with_state = {**(arrays or {}), **wire.join(learned, memory)}
-            answer, given = self.process.call(name, call | {"own": own}, with_state)
+            with_state = {**(arrays or {}), **wire.join(*self._state)}
+            answer, given = self.process.call(name, call | {"with_state": True}, with_state)
         return answer, given
 
 

@@ -75,10 +75,7 @@ def report(value: Any) -> Report:
 
 def state(value: Any) -> TrainerState:
     """Result of `get_state`."""
-    *parts, own = _parts("get_state returned", value, TrainerState)
-    learned, memory = map(_arrays, TrainerState._fields, parts)
-    given = "get_state returned own ="
-    return TrainerState(learned, memory, _as_json(given, _by_name(given, own, "values")))
+    return TrainerState(*map(_arrays, TrainerState._fields, _parts("get_state returned", value, TrainerState)))
 
 
 def returns(value: Any, seeds: Sequence[int]) -> list[float]:

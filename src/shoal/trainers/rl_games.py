@@ -147,12 +147,12 @@ class RlGames(adapter.Adapter):
         action = self.algo.preprocess_actions(self._likeliest(self.algo.obs_to_tensors(obs)))
         return action.cpu().numpy() if isinstance(action, torch.Tensor) else action
 
-    def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
+    def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
         arrays = rl_games_state.learned(self.algo)
         if self._env_state is not None:
             arrays[ENV_STATE] = np.frombuffer(json.dumps(self._env_state).encode(), np.uint8)
-        return arrays, {}, {}
+        return arrays, {}
 
     def set_state(self, state: Any) -> None:
         """The opposite of `get_state`."""

@@ -167,20 +167,20 @@ class Sb3(adapter.Adapter):
         """Go on from a model that SB3 has saved. Raises ValueError for one of another algorithm, network or space."""
         sb3_file.load(self.model, path)
 
-    def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray], dict[str, Any]]:
+    def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Everything that training on depends on, but the hyperparameters and the random generators."""
         learned = adapter.arrays(sb3_state.parts(self.model))
         if self._buffer is None:
-            return learned, {}, {}
+            return learned, {}
         memory = sb3_state.memory(self._buffer)
         if not all(np.isfinite(x).all() for x in memory.values()):
             self._buffer.reset()  # what a member wrote while it diverged would spoil the weights that it copies
             memory = sb3_state.memory(self._buffer)
-        return learned, memory, {}
+        return learned, memory
 
     def set_state(self, state: Any) -> None:
         """The opposite of `get_state`."""
-        learned, memory, _ = state
+        learned, memory = state
         adapter.set_arrays(sb3_state.parts(self.model), learned)
         if self._buffer is not None and memory:
             sb3_state.set_memory(self._buffer, memory)

@@ -102,7 +102,7 @@ class Server:
 
         It is out of the table until the call has succeeded, so that none is left half-changed.
         """
-        uid, wanted, given = call["uid"], call["token"], "own" in call
+        uid, wanted, given = call["uid"], call["token"], "with_state" in call
         member = self._members.get(uid)
         held = member is not None and member.token == wanted
         if not held and wanted is not None and not given:
@@ -118,9 +118,9 @@ class Server:
                 with recipe.attributed("config"):
                     member.trainer.make(call["hyper"], call["built_seed"])
             if not held and given:
-                learned, memory = wire.split(arrays)
-                member.trainer.set_state(protocol.TrainerState(learned, memory, call["own"]))
-                member.token, member.finite = wanted, finite(learned)
+                state = protocol.TrainerState(*wire.split(arrays))
+                member.trainer.set_state(state)
+                member.token, member.finite = wanted, finite(state.learned)
             member.trainer.set_hypers(call["hyper"])
             yield member
         except BaseException:
@@ -150,15 +150,14 @@ class ServedMember:
                 raise
             given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
         report, state = returned.report(given), self._state(call)
-        content = {**report._asdict(), "own": state.own, "finite": self.finite, "diverged": diverged}
-        return content, wire.join(state.learned, state.memory)
+        content = {**report._asdict(), "finite": self.finite, "diverged": diverged}
+        return content, wire.join(*state)
 
     def load(self, call: Mapping[str, Any], arrays: Arrays) -> Frame:
         """Have the trainer go on from a model that its library has saved; the new state comes back and is called `next`."""
         with recipe.attributed("init_from"):
             self.trainer.load(call["path"])
-        state = self._state(call)
-        return {"own": state.own}, wire.join(state.learned, state.memory)
+        return {}, wire.join(*self._state(call))
 
     def _state(self, call: Mapping[str, Any]) -> Any:
         """The state that a call has led to, which is called `next` from here on."""

@@ -22,7 +22,6 @@ class TrainerState(NamedTuple):
 
     learned: Mapping[str, np.ndarray]  # copied: weights, optimiser, normalisers, counters of steps and updates
     memory: Mapping[str, np.ndarray]  # replay buffer with its position; copied where the experiment says so
-    own: Mapping[str, Any]  # never copied, but saved: JSON
 
 
 class Report(NamedTuple):
@@ -79,7 +78,7 @@ class Trainer(Protocol):
         evaluated or asked to act next is that state.
 
         An empty `memory` is not set: a champion is tested, and a run that starts from another begins, with what was learned
-        alone; `own` is empty then too.
+        alone.
         """
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
