@@ -13,8 +13,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.methods.ranges import validate
-from shoal.testing.episodes import episode, made
-from shoal.testing.trainee import Trainee
+from shoal.testing.trainee import Trainee, episode, made
 from shoal.trainers.process import Raised
 from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import described

@@ -1,4 +1,4 @@
-"""A trainer that is to be checked, and members of it."""
+"""A trainer that is to be checked, members of it, and the episodes that they play by `act`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from shoal.trainers.process import Recipe, TrainerProcess, limited
+from shoal.trainers.recipe import environment
 from shoal.trainers.remote import RemoteTrainer, Trained
 from shoal.trainers.trainer import TrainerState
 
+LONGEST = 5_000  # steps of an episode that is played
 TIMEOUT = 300.0  # seconds without an answer after which a process counts as hung
 
 
@@ -129,3 +132,23 @@ class Trainee:
 
     def _start(self) -> TrainerProcess:
         return TrainerProcess(self.python, self.recipe, None, limited(1), TIMEOUT)
+
+
+def made(recipe: Recipe) -> Any:
+    """The environment of a recipe, as trainers make it with gymnasium; None where that is not possible here."""
+    try:
+        return environment(recipe.env, recipe.env_options)
+    except Exception:  # of other people's code, which may need what only the trainer's interpreter has
+        return None
+
+
+def episode(env: Any, member: RemoteTrainer, dtype: str, seed: int) -> float | None:
+    """The return of the episode of a seed; None where it does not end."""
+    obs, total = env.reset(seed=seed)[0], 0.0
+    for _ in range(LONGEST):
+        (action,) = member.act(np.asarray(obs, dtype)[None])
+        obs, reward, terminated, truncated, _ = env.step(np.asarray(action, env.action_space.dtype))
+        total += float(reward)
+        if terminated or truncated:
+            return total
+    return None
