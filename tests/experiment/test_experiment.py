@@ -268,6 +268,13 @@ def test_set(path: str, text: str, find: Any) -> None:
     assert other == {k: v for k, v in to_dict(before).items() if k in other}
 
 
+@pytest.mark.parametrize("method", [None, {"burn_in": 5}])
+def test_set_options_of_the_default_method(method: Any) -> None:
+    changed = assign(Experiment(method=method), {"method.select": "t_test", "method.replay": "copy"})
+    options = {"select": {"name": "t_test"}, "replay": "copy"}
+    assert changed.method_name == "successive_halving" and options.items() <= changed.method_or_default.items()
+
+
 def test_set_leaves_the_original_alone() -> None:
     given = Experiment(
         hyper={"epochs": 2.0},

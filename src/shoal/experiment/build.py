@@ -55,7 +55,7 @@ def named(e: Experiment, method: Method) -> Experiment:
     known: dict[str, Any] = e.absolute_paths | {"method": with_defaults(e.method_or_default)}
     if not e.external:
         agent = _agent_or_default(e, method)
-        known["agent"], known["config"] = agent, _structure(method, agent, e.config)
+        known["agent"], known["config"] = agent, _whole_config(method, agent, e.config)
         if isinstance(e.env, str) and not e.env.startswith(f"{OBJECT}:"):
             known["env"] = environments.resolve(e.env)
         if e.levels is not None:
@@ -67,7 +67,7 @@ def _agent_or_default(e: Experiment, method: Method) -> Any:
     return next(iter(method.agents)) if e.agent is None else e.agent
 
 
-def _structure(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, Any]:
+def _whole_config(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The settings of an agent, of Shoal's own with every default filled in. Raises BadInput."""
     if not (isinstance(agent, str) and agent in method.agents):
         return given

@@ -34,10 +34,11 @@ def in_full(given: Any, kind: str = "method") -> dict[str, Any]:
 
 def with_defaults(method: dict[str, Any]) -> dict[str, Any]:
     """The mapping with every option of a method of Shoal's, but for those that are None."""
-    if method["name"] not in METHODS:
+    name = method.get("name")
+    if not (isinstance(name, str) and name in METHODS):
         return method
-    defaults = {f.name: f.default for f in fields(METHODS[method["name"]]) if f.default not in (MISSING, None)}
-    return in_full({"name": method["name"]} | defaults | method)
+    defaults = {f.name: f.default for f in fields(METHODS[name]) if f.default not in (MISSING, None)}
+    return in_full({"name": name} | defaults | method)
 
 
 def method_of(given: Any) -> Method:
