@@ -35,6 +35,7 @@ SAME: list[dict[str, Any]] = [
     {"method": "independent"},
     {"method": "pb2"},
     {"burn_in": 64},
+    {"final_episodes": 9},
     {"run_dir": "elsewhere"},
     {"wandb": {"mode": "offline"}},
 ]
@@ -48,9 +49,7 @@ OTHER: list[dict[str, Any]] = [
     {"fitness": replace(FITNESS, actions="sampled")},
     {"fitness": replace(FITNESS, episodes=3)},
     {"fitness": replace(FITNESS, source="training")},
-    {"fitness": replace(FITNESS, final_candidates=1)},
     {"levels": {"train": 5}},
-    {"final_episodes": 9},
     {"agent": "dqn", "config": {"warm_up": 32}},
     {"hyper": {"env.gravity": 9.0}},
 ]
