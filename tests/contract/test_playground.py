@@ -89,7 +89,7 @@ def test_numbers_of_a_configuration_are_env_parameters() -> None:
     assert made.env_parameters["reward_config.scales.upright"] == 0.75 and "ctrl_dt" not in made.env_parameters
     changed = made.with_env_parameters({"reward_config.scales.upright": 2.0})  # type: ignore[misc]
     other, env = (environment.step.args[0] for environment in (changed, made))  # type: ignore[attr-defined]
-    assert (other._get_reward(), env._get_reward()) == (2.0, 0.75)
+    assert (other._get_reward(), env._get_reward()) == (2.0, 0.75)  # as a step of Playground asks
 
 
 def test_critics_see_more_where_there_is_more() -> None:

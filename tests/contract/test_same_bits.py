@@ -43,6 +43,7 @@ def test_nothing_is_left_to_lapack(kind: str) -> None:
         assert isinstance(parts.shard, GradientTrainedShard)
         rollouts = parts.shard.rollouts
         assert isinstance(rollouts, DeviceRollouts)
+        # Their programs are private: none runs anything else.
         world = jax.eval_shape(rollouts._reset, uid, {}, key)
         programs.append(jax.jit(rollouts._iterate).lower(population, world, uid, key, START, jnp.int32(0)))
     else:

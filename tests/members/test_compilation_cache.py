@@ -10,7 +10,7 @@ from pathlib import Path
 
 import jax
 import pytest
-from jax._src import compilation_cache
+from jax._src import compilation_cache  # as `keep_whole` has it: JAX has no public name
 from support.runs import COMMAND, settings
 
 from shoal.members.compilation_cache import Entries, keep_whole

@@ -63,17 +63,9 @@ class Hyper(NamedTuple):
     learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
     discount: Annotated[Any, DISCOUNT] = 0.99
-    tau: Annotated[
-        Any,
-        HyperparameterSpec(
-            "step of the target network towards the online one, as a share of their difference", least=0, most=1
-        ),
-    ] = 1.0
+    tau: Annotated[Any, HyperparameterSpec("share by which the target follows at its steps", least=0, most=1)] = 1.0
     target_period: Annotated[
-        Any,
-        HyperparameterSpec(
-            "updates between two steps of the target network", Range(10, 2_000, "log", integer=True), 1, 1e9
-        ),
+        Any, HyperparameterSpec("updates between two steps of the target", Range(10, 2000, "log", integer=True), 1, 1e9)
     ] = 200.0
     epsilon: Annotated[
         Any, HyperparameterSpec("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)

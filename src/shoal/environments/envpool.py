@@ -52,7 +52,7 @@ _UNBOUNDED = 1e30  # envpool writes the largest number of a type where there is 
 
 def names() -> list[str]:
     """envpool's tasks; for each game of Procgen the name of the game too, as envpool and as Procgen spell it."""
-    return [*_tasks(), *(name for game in _games() for name in (game, game.lower()))]
+    return [*_specs(), *(name for game in _games() for name in (game, game.lower()))]
 
 
 def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -62,7 +62,7 @@ def envpool_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     """
     options = dict(options)
     env = f"envpool:{name}"
-    task = name if name in _tasks() else _in_mode(env, name.capitalize(), options.pop("distribution_mode", "hard"))
+    task = name if name in _specs() else _in_mode(env, name.capitalize(), options.pop("distribution_mode", "hard"))
     module = _specs()[task][0]
     for option, why in _REFUSED.get(module, {}).items():
         if option in options:
@@ -202,10 +202,6 @@ def _specs() -> dict[str, tuple[str, str, dict[str, Any]]]:
     with attributed("env", "envpool cannot be imported"):
         from envpool.registration import registry
     return registry.specs
-
-
-def _tasks() -> list[str]:
-    return list(_specs())
 
 
 def _games() -> dict[str, dict[str, str]]:

@@ -8,7 +8,7 @@ import inspect
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,28 +49,21 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]
             probed = {x: math.nextafter(value, math.inf) for x, value in before.items()}
             _set(inner, probed)
             first = _begin(env) if is_arrays(env.observation_space) else None
-            sound = first is not None and _shape(first) == each(lambda box: box.shape, env.observation_space)
+            sound = first is not None and each(np.shape, first) == each(lambda box: box.shape, env.observation_space)
             if sound and attributes:
                 with trying("failed at step"):
                     _play(env, PROBE_STEPS)
                 env.reset()
             elif sound:
-                with _left_to_the_run():
+                try:
                     _play(env, 1)
+                except BadInput:
+                    raise
+                except Exception:
+                    pass  # left to the run, which can be continued after it
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == probed[x]}
             _set(inner, {x: before[x] for x in kept.values()})
     return env, first, kept
-
-
-@contextlib.contextmanager
-def _left_to_the_run() -> Iterator[None]:
-    """Leave exceptions of a step to the run, which can be continued after them; check the values of a step here."""
-    try:
-        yield
-    except BadInput:
-        raise
-    except Exception:
-        return
 
 
 def _set(env: Any, numbers: Mapping[str, float]) -> None:
@@ -122,7 +115,7 @@ def _check_step(kind: type, space: Any, made: Any) -> None:
         raise _older(kind, "step", f"gives {len(made) if isinstance(made, (tuple, list)) else 'no five'} values", FIVE)
     obs, reward, terminated, truncated, info = made
     expected = each(lambda box: box.shape, space)
-    if (given := _shape(obs)) != expected:
+    if (given := each(np.shape, obs)) != expected:
         asked = f"an observation of its observation_space, of shape {expected}"
         raise _older(kind, "step", f"gives an observation of shape {given}", asked)
     if np.ndim(reward) or np.asarray(reward).dtype.kind not in "biuf":
@@ -132,11 +125,6 @@ def _check_step(kind: type, space: Any, made: Any) -> None:
             raise _older(kind, "step", f"gives {_describe(flag)} as {name}", "True or False")
     if not isinstance(info, Mapping):
         raise _older(kind, "step", f"gives {_describe(info)} as the info", "a dictionary")
-
-
-def _shape(obs: Any) -> Any:
-    """Shape of an observation, by key where it is a dictionary."""
-    return each(np.shape, obs)
 
 
 def _describe(given: Any) -> str:

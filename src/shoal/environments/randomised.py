@@ -19,14 +19,12 @@ RANDOMISE = ".randomise"
 def with_domain_randomisation(environment: DeviceEnvironment) -> DeviceEnvironment:
     """Add to each environment parameter NAME of an environment another one, NAME.randomise, which is 0 by default.
 
-    Where that is set, every reset draws NAME, uniformly within `spread` of its value, by its key; so the state of an episode
+    Where that is set, every reset draws NAME, uniformly within that of its value, by its key; so the state of an episode
     holds the values that it has drawn. Without `fresh_resets` the episodes that an environment begins within a rollout have
     one reset, and so the same values.
     """
-    env_parameters = {
-        **environment.env_parameters,
-        **{f"{name}{RANDOMISE}": 0.0 for name in environment.env_parameters},
-    }
+    widths = {f"{name}{RANDOMISE}": 0.0 for name in environment.env_parameters}
+    env_parameters = {**environment.env_parameters, **widths}
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         spreads = {name.removesuffix(RANDOMISE): x for name, x in values.items() if name.endswith(RANDOMISE)}

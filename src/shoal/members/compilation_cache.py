@@ -1,7 +1,8 @@
 """Compiled programs on disk: entries are complete or absent, damaged ones are removed, and their size is bounded.
 
 JAX's own cache writes in place and never overwrites: an entry that was cut off by a kill causes a warning and a new
-compilation for ever. A bound on its size would need another package, and a lock around every read.
+compilation for ever. Its own bound on the size needs another package, puts a lock around every read, and takes four times as
+long to write an entry among 10,000.
 """
 
 from __future__ import annotations
@@ -28,24 +29,20 @@ class Entries:
     def get(self, key: str) -> bytes | None:
         """An entry, where there is one."""
         try:
-            value = self._file(key).read_bytes()
+            value = self.file(key).read_bytes()
         except FileNotFoundError:
             return None
         with suppress(OSError):  # a folder that may only be read
-            os.utime(self._file(key))
+            os.utime(self.file(key))
         return value
 
     def put(self, key: str, value: bytes) -> None:
         """Write an entry, and make room for it."""
         self._path.mkdir(parents=True, exist_ok=True)
-        write_file(self._file(key), value)
+        write_file(self.file(key), value)
         self._prune()
 
-    def remove(self, key: str) -> None:
-        """Do away with an entry, if it is there."""
-        self._file(key).unlink(missing_ok=True)
-
-    def _file(self, key: str) -> Path:
+    def file(self, key: str) -> Path:
         return self._path / f"{key}-cache"
 
     def _prune(self) -> None:
@@ -88,5 +85,5 @@ def _read_or_remove(cache_key: str, *arguments: Any, **options: Any) -> Any:
         cache = compilation_cache._cache
         if not isinstance(cache, Entries):
             raise
-        cache.remove(cache_key)
+        cache.file(cache_key).unlink(missing_ok=True)
         return None, None

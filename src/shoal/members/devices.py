@@ -198,17 +198,14 @@ class Program:
         if self.compiled or not self._lock.acquire(blocking=False):
             return
         try:
-            traced = self._trace(*arguments)
+            self.compiling = (time.perf_counter(), math.inf)
+            with jax.set_mesh(self._mesh):
+                traced = self._function.lower(*arguments)
         except BaseException:
             self._lock.release()
             raise
         # No daemon: the process would crash if it ended while compiling.
         threading.Thread(target=self._compile, args=(traced,), name=COMPILING).start()
-
-    def _trace(self, *arguments: PyTree) -> Any:
-        self.compiling = (time.perf_counter(), math.inf)
-        with jax.set_mesh(self._mesh):
-            return self._function.lower(*arguments)
 
     def _compile(self, traced: Any) -> None:
         try:

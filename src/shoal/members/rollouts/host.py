@@ -143,7 +143,7 @@ class HostRollouts(HostEpisodes):
                 needed = (truncated | (t == agent.rollout - 1)) & ~terminated
                 steps.append(taken._replace(bootstrap_value=self._values(acting, final_obs, carry, needed)))
             self._obs = arranged(step.obs, shape)
-            self._carry = self._restart(carry, done)
+            self._carry = tree.where(done, self._fresh, carry) if done.any() else carry  # as at nearly every step
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout._replace(carry=before), [np.stack(x) for x in zip(*ends, strict=True)]
 
@@ -154,10 +154,6 @@ class HostRollouts(HostEpisodes):
             return np.zeros(needed.shape, np.float32)
         place = self._layout.place
         return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
-
-    def _restart(self, carry: PyTree, done: np.ndarray) -> PyTree:
-        """Recurrent states, fresh where an episode is `done`: at few steps."""
-        return tree.where(done, self._fresh, carry) if done.any() else carry
 
     def _act_members(
         self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
