@@ -199,7 +199,7 @@ def test_bad_input(env, options, said):
 def test_who_has_levels_where_envpool_has_none(said):
     for env in ("Hopper-v5", "envpool:CheetahRun-v1"):
         with pytest.raises(BadInput) as error:
-            make_environment(Experiment(env=env, levels=Levels()))
+            make_environment(Experiment(env=registry.resolve(env), levels=Levels()))
         said(error.value)
 
 

@@ -24,6 +24,7 @@ from shoal.core.types import Agent
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import shards
+from shoal.members.acting import Policy
 from shoal.members.devices import Layout, covered
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Setup
@@ -311,7 +312,7 @@ def test_the_final_evaluation_plays_the_same_episodes_on_any_number_of_devices(m
             shard = kind.shard([np.arange(4)], Setup(0, EvaluationConfig(episodes=3), ends_members=ends))
             shard.begin(hyper)
             learned, of_one = shard.snapshot(0)[0], {name: float(x[0]) for name, x in hyper.items()}
-            played.append(shard.test(learned, of_one, (1, 2), 17, "test"))
+            played.append(shard.test([Policy(learned, of_one)], (1, 2), 17, "test")[0][0])
             shard.close()
     assert len({*played[0].tolist()}) > 1
     for returns in played[1:]:
