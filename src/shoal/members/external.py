@@ -123,7 +123,8 @@ class ExternalShard(Members):
                 self._setup.note(f"member {self.uid[row]} has diverged: {done.diverged}")
             self._steps[row] += done.report.steps
             self._finite[row], self._returns[row] = done.finite, list(done.report.returns)
-            table.append(dict(done.report.metrics) | _of_episodes(self._returns[row]))
+            mean = float(np.mean(self._returns[row])) if self._returns[row] else np.nan
+            table.append(dict(done.report.metrics) | {"episode/return": mean})
         names = sorted(set().union(*table))
         return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
 
@@ -218,7 +219,3 @@ class ExternalShard(Members):
         self._trainers.close()
         for process in self._processes:
             process.end()
-
-
-def _of_episodes(returns: Sequence[float]) -> dict[str, float]:
-    return {"episode/return": float(np.mean(returns)) if returns else np.nan}

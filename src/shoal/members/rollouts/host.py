@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import derive, member_keys, stream, words
 from shoal.core.population import Seed
-from shoal.core.types import Learner, Member, Population, PyTree, Rollout, RunProgress
+from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.members.devices import Layout
@@ -48,7 +48,7 @@ class HostRollouts(HostEpisodes):
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
         self._update = layout.program(
-            self._update_members, kept, *[True] * 4, *[False] * 3, out=(kept, True, True), donate=(1,)
+            self._update_members, kept, *[True] * 4, False, False, out=(kept, True, True), donate=(1,)
         )
         self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
@@ -103,7 +103,13 @@ class HostRollouts(HostEpisodes):
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
             (learned, shared), (buffer, own), metrics = self._update(
-                (learned, shared), (buffer, own), hyper, place(rollout), who, update_key, interval.progress, np.int32(i)
+                (learned, shared),
+                (buffer, own),
+                hyper,
+                place(rollout),
+                who,
+                update_key,
+                (interval.progress, np.int32(i)),
             )
             if not off_policy:
                 pause(metrics, i + 1)
@@ -169,17 +175,10 @@ class HostRollouts(HostEpisodes):
         return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
 
     def _update_members(
-        self,
-        kept: tuple,
-        spent: tuple,
-        hyper: PyTree,
-        rollout: Rollout,
-        uid: jax.Array,
-        key: jax.Array,
-        progress: RunProgress,
-        i: jax.Array,
+        self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array, when: tuple
     ) -> Any:
-        population = Population(Member(kept[0], *spent), kept[1], scheduled(hyper, share_done(progress, i)))
+        """The members after the update of `when`: the progress of the run before the interval, and the iteration."""
+        population = Population(Member(kept[0], *spent), kept[1], scheduled(hyper, share_done(*when)))
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": broken(rollout)}
         members = population.members
