@@ -87,7 +87,9 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     result = json.loads((whole / "result.json").read_text())
     assert result["status"] == "done" and len(result["fitness"]) == 4
     assert result["environment_steps"] == 4 * GENERATIONS * 40
-    assert result["evaluation_steps"] == 4 * GENERATIONS * 4
+    selection = result["champion"]["final_selection"]
+    assert (selection["candidates"], selection["episodes"], selection["steps"]) == (2, 12, 12), "2 % of 640 steps, one each"
+    assert result["evaluation_steps"] == 4 * GENERATIONS * 4 + 12
     assert result["champion"]["evaluation"]["episodes"] == 8
     lineage = rows(whole / "lineage.jsonl")
     assert [row["steps"] for row in lineage if row["uid"] == 0] == [40, 80, 120, 160]
@@ -135,15 +137,15 @@ def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkey
         "population": 2,
         "generations": 3,
         "interval": 4,
-        "final_episodes": 4,
+        "final_episodes": 8,
         "processes": TrainerProcesses(count=1),
     }
     train(bandit(tmp_path / "r", **few))
     assert shoal("evaluate", tmp_path / "r", "--episodes", 4, "--trust-code").code == 0
     assert played[0:6:2] == played[1:6:2], "both members play the same"
-    assert played[6] == played[7] == played[8]
-    assert [len(seeds) for seeds in played[0:6:2] + played[8:]] == [4, 4, 4, 2, 4, 4]
-    assert len({seed for seeds in played for seed in seeds}) == 22
+    assert played[6] == played[7], "both candidates, too"
+    assert [len(seeds) for seeds in played[0:6:2] + played[7:]] == [4, 4, 4, 4, 8, 4]
+    assert len({seed for seeds in played for seed in seeds}) == 28
 
 
 def test_members_get_better(tmp_path: Path) -> None:
