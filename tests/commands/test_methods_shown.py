@@ -103,7 +103,7 @@ def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     assert heading.get(name, "This is the control") in page
     assert ("hyper" in page) and "Family tree" not in page
     assert ("Rank of the mean" in page) == (name in SAMPLED)
-    assert ("The best of all 4 became the next mean." in page) == (name == OWN)
+    assert ("The best of the members becomes the next mean." in page) == (name == OWN)
 
 
 def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> str:

@@ -14,7 +14,6 @@ from support.synthetic_run import write_about, write_dvd, write_independent, wri
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
 
-from shoal.methods import CemRl, Dvd
 from shoal.report.charts import Axis
 from shoal.report.over_time import smoothed
 from shoal.report.page import write_report
@@ -153,7 +152,7 @@ def test_hyperparameters_that_decay(tmp_path: Path) -> None:
 def test_nobody_learned_by_gradient(tmp_path: Path) -> None:
     """Before the memory is full enough, and where nobody is trained at all, no share of theirs is told."""
     run = write_sampled(tmp_path / "run", "cem_rl", 10, 2)
-    write_about(run, "cem_rl", explanation=CemRl(trained=0).explanation(10))
+    write_about(run, "cem_rl", explanation="")
     _, page = report(run, SAMPLED)
     assert "gradient steps" not in page.words and "10 members were sampled around it" in page.words
 
@@ -251,14 +250,6 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
         (run / "result.json").write_text(json.dumps({"method": value, "population": value}))
         (run / "experiment.yaml").write_text(f"method: {json.dumps(method)}\npopulation: {json.dumps(value)}")
         write_report(run)
-
-
-def test_stories_depend_on_options() -> None:
-    assert "5 of them learned by gradient steps" in CemRl().explanation(10) and "3 of them" in CemRl(
-        trained=3
-    ).explanation(10)
-    assert "gradient" not in CemRl(trained=0).explanation(10)
-    assert "was chosen anew" in Dvd().explanation(3) and "was the same throughout" in Dvd(arms=(0.3,)).explanation(3)
 
 
 def test_traits_not_names_make_the_page(tmp_path: Path) -> None:

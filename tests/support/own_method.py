@@ -24,7 +24,10 @@ class Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class Nearby(Method):
-    """Random search: the best of the members that are sampled around the mean is the next mean."""
+    """Random search around the mean.
+
+    The best of the members becomes the next mean.
+    """
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     title: ClassVar[str] = "a search nearby"
@@ -66,9 +69,6 @@ class Nearby(Method):
             return state, DistributionUpdate((np.arange(len(stats.uid)) == best).astype(np.float32), dict(stats.hyper))
 
         return PureEvolver(init, decide)
-
-    def explanation(self, population: int) -> str:
-        return f"The best of all {population} became the next mean."
 
 
 class SampledButCopying(Nearby):

@@ -51,7 +51,12 @@ class CemRlShared(NamedTuple):
 
 @dataclass(frozen=True)
 class CemRl(Method):
-    """CEM-RL: actors sampled around a mean, half of which learn from shared critics before all are evaluated."""
+    """CEM-RL: actors sampled around a mean, half of which learn from shared critics before all are evaluated.
+
+    Before they are evaluated, some of them may learn by gradient steps from a critic that all share. The best of the
+    members, the elites, make the next mean, and their differences from the old one how widely members are sampled
+    around it.
+    """
 
     trained: int | None = None
     """how many members make TD3 updates, by default half; 0: the cross-entropy method alone"""
@@ -230,14 +235,6 @@ class CemRl(Method):
             return state, DistributionUpdate(weights, hyper, metrics)
 
         return PureEvolver(lambda key, uid: ((), same_for_all(search.fixed, len(uid))), decide)
-
-    def explanation(self, population: int) -> str:
-        trained = self._trained(population)
-        learned = f"Before they did, {trained} of them learned by gradient steps from a critic that all share. "
-        return (learned if trained else "") + (
-            "The best of the members, the elites, made the next mean, and their differences from the old one how widely "
-            "members are sampled around it."
-        )
 
 
 def log_ranks(fitness: np.ndarray, elites: int) -> np.ndarray:

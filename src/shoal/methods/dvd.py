@@ -47,7 +47,11 @@ class DvdShared(NamedTuple):
 
 @dataclass(frozen=True)
 class Dvd(Method):
-    """DvD: actors with shared critics and replay buffer, rewarded for diverse behaviour."""
+    """DvD: actors with shared critics and replay buffer, rewarded for diverse behaviour.
+
+    All learn from one critic and one replay buffer, and are rewarded not for return alone but also for behaving
+    differently from one another; a bandit may choose anew for each generation how much that counts.
+    """
 
     arms: tuple[float, ...] = (0.0, 0.5)
     """possible weights of diversity against return; a bandit chooses one for each generation"""
@@ -187,13 +191,6 @@ class Dvd(Method):
             return state, Decision(mine, hyper(state, values, len(mine)))
 
         return PureEvolver(init, decide)
-
-    def explanation(self, population: int) -> str:
-        return (
-            "All learned from one critic and one replay buffer, and were rewarded not for return alone but also for "
-            "behaving differently from one another; how much that counted was "
-            f"{'chosen anew for each generation' if len(self.arms) > 1 else 'the same throughout'}."
-        )
 
 
 def thompson(key: Seed, wins: np.ndarray, losses: np.ndarray) -> int:

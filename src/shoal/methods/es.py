@@ -53,7 +53,11 @@ class EsShared(NamedTuple):
 
 @dataclass(frozen=True)
 class Es(Method):
-    """Evolution strategies (OpenAI-ES): one policy, moved towards its perturbations with high returns."""
+    """Evolution strategies (OpenAI-ES): one policy, moved towards its perturbations with high returns.
+
+    The mean then takes a step towards those that did well and away from those that did badly; no gradient of the
+    policy is computed. Members come in pairs on opposite sides of the mean.
+    """
 
     optimiser: Literal["adam", "sgd"] = "adam"
     """the optimiser that makes a step from the estimated gradient: adam or sgd"""
@@ -193,12 +197,6 @@ class Es(Method):
             return np.array(steps), DistributionUpdate(centred_ranks(stats.fitness), hyper)
 
         return PureEvolver(lambda key, uid: (np.array(0), same_for_all(search.fixed, len(uid))), decide)
-
-    def explanation(self, population: int) -> str:
-        return (
-            "The mean then took a step towards those that did well and away from those that did badly; no gradient of "
-            "the policy was computed. Members come in pairs on opposite sides of the mean."
-        )
 
 
 def centred_ranks(fitness: np.ndarray) -> np.ndarray:

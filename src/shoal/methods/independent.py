@@ -47,7 +47,11 @@ def unchanged(stats: PopulationStats, mine: np.ndarray) -> Decision:
 
 @dataclass(frozen=True, kw_only=True)
 class Independent(Tuning):
-    """Independent members, of which none copies another: random search with a `space`, independent seeds without one."""
+    """Independent members, of which none copies another: random search with a `space`, independent seeds without one.
+
+    This is the control: each member has a seed of its own and learns for itself. What a method is worth is what it
+    does better than this.
+    """
 
     title: ClassVar[str] = "independent members"
 
@@ -56,9 +60,3 @@ class Independent(Tuning):
             return state, unchanged(stats, mine)
 
         return PureEvolver(self.initial_values(search), decide)
-
-    def explanation(self, population: int) -> str:
-        return (
-            "This is the control: each member has a seed of its own and learned for itself. What a method is worth is "
-            "what it does better than this."
-        )

@@ -22,6 +22,7 @@ class Method(ABC):
     """A learner and an evolver that go together. Subclasses are frozen dataclasses, and say what is different from here: the
     members live on, each learns for itself, and all have the same hyperparameters. Their fields are their options in a file:
     `method: {name: es, optimiser: sgd}`. Where they have `select` or `explore`, these name a selector and an explorer.
+    Below its first line, the docstring of each describes for readers of the report what happens between generations.
 
     What a run knows of a method:
 
@@ -74,10 +75,6 @@ class Method(ABC):
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
         return agent.space if self.copies else {}
-
-    def explanation(self, population: int) -> str:
-        """Describe in a sentence or two, for readers of the report, what happened between generations."""
-        return ""
 
 
 def same_for_all(values: dict[str, float], members: int) -> dict[str, np.ndarray]:

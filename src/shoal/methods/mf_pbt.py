@@ -29,7 +29,11 @@ from shoal.methods.pbt import Copying, inherit
 
 @dataclass(frozen=True, kw_only=True)
 class MfPbt(Copying):
-    """Population-based training in sub-populations, each with a period of its own; the best migrate between them."""
+    """Population-based training in sub-populations, each with a period of its own; the best migrate between them.
+
+    Of each sub-population that evolves, the weakest quarter then copies its best and explores, and the next quarter
+    takes over better members of others.
+    """
 
     periods: tuple[int, ...] = (1, 10, 25, 50)
     """of each sub-population, the generations from one copying to the next; member `uid` is in that of uid modulo their
@@ -95,10 +99,3 @@ class MfPbt(Copying):
                     parents[row], outsiders = outsiders[0], outsiders[1:]
                     donors[row] = parents[row] if period[parents[row]] > pace else rows[0]
         return parents, donors, explores
-
-    def explanation(self, population: int) -> str:
-        paces = ", ".join(str(period) for period in self.periods)
-        return (
-            f"Members live in {len(self.periods)} sub-populations, which evolve every {paces} generations: the weakest "
-            "quarter of one then copied its best and explored, and the next quarter took over better members of others."
-        )

@@ -51,7 +51,9 @@ State = dict[str, np.ndarray]
 class Pb2(Selecting):
     """Population-based bandits: PBT whose explored hyperparameters come from a bandit.
 
-    `explore` takes over while there are no more observations than hyperparameters, or none that differ.
+    Weak members then give up their weights, copy those of a stronger member, and go on with the hyperparameters that
+    promise most, by what the last intervals of members have gained with theirs. While there are no more of these than
+    hyperparameters, or none that differ, `explore` changes values.
     """
 
     rows: int = 100
@@ -103,12 +105,6 @@ class Pb2(Selecting):
             return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
 
         return PureEvolver(self.initial_values(search), decide)
-
-    def explanation(self, population: int) -> str:
-        return (
-            "Weak members then gave up their weights, copied those of a stronger member, and went on with hyperparameters "
-            f"that promised most, by what the last {self.rows} intervals of members had gained with theirs."
-        )
 
 
 def observed(state: State, space: dict[str, Range], stats: PopulationStats, mine: np.ndarray) -> State:

@@ -78,7 +78,11 @@ class Selecting(Copying):
 
 @dataclass(frozen=True, kw_only=True)
 class Pbt(Selecting):
-    """Population-based training: members copy better ones, and explore hyperparameters."""
+    """Population-based training: members copy better ones, and explore hyperparameters.
+
+    Weak members then give up their weights, copy those of a stronger member together with its hyperparameters, and go
+    on with slightly changed values. Members that hold the default hyperparameters, where there are any, copy nobody.
+    """
 
     default_members: float = 0.0
     """the share of members that hold the default hyperparameters, copy nobody and are not explored; the others copy one
@@ -119,15 +123,6 @@ class Pbt(Selecting):
             return state, Decision(parents, inherit(self.explore, key, stats, mine, parents, explores, search.ranges))
 
         return PureEvolver(init, decide)
-
-    def explanation(self, population: int) -> str:
-        text = (
-            "Weak members then gave up their weights, copied those of a stronger member together with its "
-            "hyperparameters, and went on with slightly changed values."
-        )
-        held = self.defaults_among(population)
-        apart = f" Of the {population} members, {held} held the default hyperparameters and copied nobody."
-        return text + apart * bool(held)
 
 
 def needed(select: Any) -> int:

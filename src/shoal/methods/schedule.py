@@ -17,7 +17,10 @@ from shoal.methods.method import Method, check_limits, same_for_all
 
 @dataclass(frozen=True)
 class Schedule(Method):
-    """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it)."""
+    """Independent members that all follow one schedule of hyperparameters (`shoal replay` writes it).
+
+    Each member learns for itself; all follow the same schedule of hyperparameters.
+    """
 
     rows: tuple[dict[str, float], ...] = ()
     """hyperparameters by generation; after the last row, that one"""
@@ -46,6 +49,3 @@ class Schedule(Method):
             return state, Decision(mine, values(int(stats.generation.max()) + 1, len(mine)))
 
         return PureEvolver(lambda key, uid: ((), values(0, len(uid))), decide)
-
-    def explanation(self, population: int) -> str:
-        return "Each member learned for itself; all of them followed the same schedule of hyperparameters."

@@ -21,8 +21,9 @@ from shoal.methods.select import significantly_better
 class SuccessiveHalving(Pbt):
     """Successive halving: weak members end, and the steps that they would have made go to the others.
 
-    Members that hold the default hyperparameters and members that are tuned end separately, so that what learns fast at
-    first does not take the places of what learns more in the end.
+    At each rung some members go on, and the others end. Members that hold the default hyperparameters end separately
+    from those that are tuned, so that what learns fast at first does not take the places of what learns more in the
+    end. Between the rungs weak tuned members may copy stronger ones and explore their hyperparameters.
     """
 
     default_members: float = 0.5
@@ -103,14 +104,6 @@ class SuccessiveHalving(Pbt):
         if self.last_choice == "t_test":
             fitness = np.where(default | _significantly_better(stats, fitness, default), fitness, -np.inf)
         return _fittest(fitness, stats.uid, np.ones(len(default), bool), members)
-
-    def explanation(self, population: int) -> str:
-        left = "one was left, which made" if self.min_members == 1 else f"{self.min_members} were left, which made"
-        text = f"At each rung one in {self.eta} members went on, until {left} the rest of the steps."
-        held = self.defaults_among(population)
-        apart = f" Of the {population} members, {held} held the default hyperparameters; they ended separately."
-        between = " Between the rungs, weak tuned members copied stronger ones and explored their hyperparameters."
-        return text + apart * bool(held) + between * (self.between == "pbt")
 
 
 def is_due(rung: float, progress: float, generations: int) -> bool:
