@@ -88,7 +88,9 @@ def test_a_run_has_all_that_others_have(whole: Path) -> None:
     assert result["status"] == "done" and len(result["fitness"]) == 4
     assert result["environment_steps"] == 4 * GENERATIONS * 40
     selection = result["champion"]["final_selection"]
-    assert (selection["candidates"], selection["episodes"], selection["steps"]) == (2, 12, 12), "2 % of 640 steps, one each"
+    assert (selection["candidates"], selection["episodes"], selection["steps"]) == (2, 12, 12), (
+        "2 % of 640 steps, one each"
+    )
     assert result["evaluation_steps"] == 4 * GENERATIONS * 4 + 12
     assert result["champion"]["evaluation"]["episodes"] == 8
     lineage = rows(whole / "lineage.jsonl")

@@ -121,7 +121,9 @@ def scored(tested: Mapping[str, Any]) -> str:
 
 def _print_result(result: Result, screen: Screen) -> int:
     """Print the champion, and commands for the report, curves and video. Returns the exit code."""
+    from shoal.report.luck import reliability
     from shoal.report.page import write_report
+    from shoal.report.run import read_run
 
     summary, champion = result.summary, result.summary["champion"]
     if champion is not None and not result.already:
@@ -138,6 +140,8 @@ def _print_result(result: Result, screen: Screen) -> int:
             screen.print(f"on levels: {', '.join(on_levels)}", soft_wrap=True)
         if advice := selection_bias(champion):
             screen.print(advice, soft_wrap=True)
+        if (trust := reliability(read_run(result.run_dir))) and trust.truth < 0.5:
+            screen.print(f"fitness: {trust.describe()}", soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:

@@ -14,7 +14,7 @@ from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.members.acting import Policy, by_trainer
 from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester
-from shoal.members.rollouts.episodes import summarise
+from shoal.members.rollouts.episodes import noise, summarise
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import TrainerProcess
 from shoal.trainers.remote import RemoteTrainer, Trained
@@ -129,19 +129,24 @@ class ExternalShard(Members):
         return {name: np.array([row.get(name, np.nan) for row in table], np.float32) for name in names}
 
     def evaluate(self, generation: int) -> Metrics:
-        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation."""
+        """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
+
+        Returns metrics [N]: the noise of fitness.
+        """
+        metrics: Metrics = {}
         if self._evaluation.source == "training":
             returns = [np.array(x, np.float64) for x in self._returns]
         else:
             seeds = words(derive((self._setup.seed,), generation, "evaluate"), self._evaluation.episodes)
             returns = self._all(lambda row: self._members[row].evaluate(seeds), len(self.uid))
             self._evaluated += [member.evaluation_steps for member in self._members]
+            metrics = noise(np.stack(returns))
         for row, x in enumerate(returns):
             mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
             sound = self._finite[row] and np.isfinite(mean[0])
             self._fitness[row], self._std[row] = mean[0] if sound else np.nan, deviation[0]
             self._counted[row] = count[0]
-        return {}
+        return metrics
 
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: arrays by name, learned ones and those of a replay buffer that is copied too."""

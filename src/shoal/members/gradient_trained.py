@@ -21,7 +21,7 @@ from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
 from shoal.members.protocol import EPISODES, Setup, Shard
 from shoal.members.rollouts.device import DeviceRollouts
-from shoal.members.rollouts.episodes import EpisodeSums, Interval, no_episodes, of_levels, summarise
+from shoal.members.rollouts.episodes import EpisodeSums, Interval, no_episodes, noise, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
 from shoal.members.shards import CompiledShard, InTurn
 
@@ -77,29 +77,32 @@ class GradientTrainedShard(CompiledShard):
     def evaluate(self, generation: int) -> Metrics:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
 
-        Returns metrics [N]: where there are levels, what they return on those of each purpose.
+        Returns metrics [N]: the noise of fitness; where there are levels, the returns on those of each purpose.
         """
         sound = np.asarray(self._finite(self.population.members))
         metrics: Metrics = {}
         if self._evaluation.source == "training":
             measured = _of_training(self._outcome)
-        elif self._evaluation.levels:
-            on = {name: self._measured(generation, f"evaluate {name}", name) for name in ("train", "validation")}
-            metrics = of_levels(*(np.where(sound, mean, np.nan) for mean, *_ in on.values()))
-            measured = on[self._evaluation.measured_on]
         else:
-            measured = self._measured(generation, "evaluate", "")
+            if self._evaluation.levels:
+                on = {name: self._returns(generation, f"evaluate {name}", name) for name in ("train", "validation")}
+                metrics = of_levels(*(np.where(sound, summarise(returns)[0], np.nan) for returns in on.values()))
+                returns = on[self._evaluation.measured_on]
+            else:
+                returns = self._returns(generation, "evaluate", "")
+            measured = summarise(returns)
+            metrics |= noise(returns)
         self._fitness, self._std, self._counted = measured
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
         return metrics
 
-    def _measured(self, generation: int, purpose: str, levels: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Mean, deviation and number of the returns of every member [N] at these levels, in the same episodes."""
+    def _returns(self, generation: int, purpose: str, levels: str) -> np.ndarray:
+        """Returns of every member [N, E] at these levels, in the same episodes."""
         key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
         returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
         self.evaluation_steps += int(lengths.sum())
-        return summarise(returns)
+        return returns
 
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: `learned`, and the replay buffer where that is copied. Nobody waits for it here."""

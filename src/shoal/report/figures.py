@@ -10,6 +10,7 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
 from shoal.report.layout import PHASES, Layout, quantile
+from shoal.report.luck import reliability
 from shoal.report.over_time import curve, figure, handovers, lines_figure, member_lines, nothing, numbers, staircase
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
@@ -45,7 +46,9 @@ def fitness(layout: Layout) -> list[Block]:
     keys = [("champion", f"member {uid}, the champion"), ("median", "median of the population")]
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
     title, view = "Fitness of every member", (axis, layers)
-    return [figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")]
+    drawn = figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")
+    trust = reliability(layout.run)
+    return [drawn, Figure("How much of it is luck", f"{trust.describe()}.", prose("luck"))] if trust else [drawn]
 
 
 def lineage(layout: Layout) -> list[Block]:

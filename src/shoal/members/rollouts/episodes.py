@@ -152,6 +152,21 @@ def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return value.mean(1), deviation, count
 
 
+def noise(value: np.ndarray) -> Metrics:
+    """The difference between the means of two halves of the returns [N, E], scaled so that its variance between members is,
+    in expectation, the part of the variance of fitness that is luck of so few episodes.
+
+    Members play the same episodes: where these are easier in one half, it shifts the metric of all members alike. NaN for
+    fewer than two episodes, and where a return of the member is not finite.
+    """
+    value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
+    first, second = value[:, ::2], value[:, 1::2]
+    if not second.size:
+        return {"fitness/noise": np.full(len(value), np.nan)}
+    share = (first.shape[1] * second.shape[1]) ** 0.5 / value.shape[1]  # as fitness is a mean of both
+    return {"fitness/noise": share * (first.mean(1) - second.mean(1))}
+
+
 def of_levels(train: np.ndarray, validation: np.ndarray) -> Metrics:
     """Metrics [N] of mean returns on levels that were trained on, and on others; the gap between them."""
     both = {"train": train, "validation": validation, "gap": train - validation}

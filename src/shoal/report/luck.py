@@ -1,0 +1,72 @@
+"""The share of the differences in fitness between members that is no luck of few episodes."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.report.lineage import inner
+from shoal.report.run import Run
+
+MEMBERS, GENERATIONS = 4, 5  # with fewer of them nothing is said
+SURE = 2  # standard errors
+
+
+class Reliability(NamedTuple):
+    """How far the fitness of so many episodes can be trusted.
+
+    truth: the share of the variance of fitness between members of a generation that is not luck, over all generations
+    error: the standard error of that share
+    """
+
+    episodes: int
+    truth: float
+    error: float
+
+    @property
+    def known(self) -> bool:
+        """True where the differences are larger than luck makes them."""
+        return self.truth > SURE * self.error
+
+    @property
+    def half(self) -> int:
+        """Episodes of which the fitness is half truth, half luck (Spearman 1910, Brown 1910)."""
+        return math.ceil(self.episodes * (1 / self.truth - 1))
+
+    def describe(self) -> str:
+        """Return a sentence, without its full stop."""
+        if not self.known:
+            most = min(max(self.truth, 0) + SURE * self.error, 1)
+            return (
+                f"{self.episodes} episodes do not tell members apart: {1 - most:.0%} or more of their variance is luck"
+            )
+        told = f"{self.episodes} episodes tell {self.truth:.0%} (± {self.error:.0%}) of the variance between members"
+        return f"{told}; the rest is luck" if self.truth >= 0.5 else f"{told}: {self.half} would tell half"
+
+
+def reliability(run: Run) -> Reliability | None:
+    """The reliability of the fitness of a run; None where it was not recorded, or of too few members or generations."""
+    generations = [both for worker in run.workers or (run,) for both in variances(worker)]
+    whole, by_luck = np.array(generations).reshape(-1, 2).T
+    if len(whole) < GENERATIONS or not whole.sum() > 0:
+        return None
+    share = by_luck.sum() / whole.sum()
+    error = np.sqrt(np.square(by_luck - share * whole).sum()) / whole.sum()
+    return Reliability(int(np.nanmedian(run.lineage.episodes)), float(1 - share), float(error))
+
+
+def variances(run: Run) -> list[tuple[float, float]]:
+    """Of each generation the variance of fitness between members, and an unbiased estimate of the part that is luck."""
+    table, training = run.lineage, inner(run.experiment, "fitness").get("source") == "training"
+    # Training episodes are each member's own. In evaluations members play the same ones, so a member's deviation over
+    # episodes also has what makes these hard for all, which does not matter for who is better.
+    noise = table.returns_std / np.sqrt(table.episodes) if training else run.metric("fitness/noise")
+    found = []
+    for fitness, of_each in zip(table.fitness, noise, strict=True):
+        known = np.isfinite(fitness) & np.isfinite(of_each)
+        if known.sum() >= MEMBERS:
+            by_luck = np.square(of_each[known]).mean() if training else of_each[known].var(ddof=1)
+            found.append((float(fitness[known].var(ddof=1)), float(by_luck)))
+    return found
