@@ -34,6 +34,12 @@ SMOKE: dict[str, dict[str, Any]] = {
     "es": {"env": "gymnax:CartPole-v1", "method": "es", "population": 64, "generations": 30},
     "cem_rl": {"env": "gymnax:Pendulum-v1", "method": "cem_rl", "agent": "td3", "generations": 8, "config": REPLAY},
 }
+# Tasks on which members are added until a generation takes longer.
+FREE: dict[str, dict[str, Any]] = {
+    "CartPole, ppo": {"env": "gymnax:CartPole-v1"},
+    "Breakout, ppo": {"env": "gymnax:Breakout-MinAtar"},
+    "Pendulum, td3": {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY},
+}
 Row = tuple[str, str]
 
 
@@ -131,6 +137,20 @@ def members(n: int, small: bool) -> str:
     return f"{both}; compiling {shard.compile_seconds:.1f} s"
 
 
+def free(small: bool) -> Iterator[Row]:
+    """The time of a generation against the number of members, until it exceeds 1.2 times that of one, on three tasks."""
+    from shoal.experiment.experiment import Experiment
+    from shoal.members.devices import prepare
+    from shoal.run.free_members import measure
+
+    prepare()
+    for name in ("CartPole, ppo",) if small else FREE:
+        found = measure(Experiment(**FREE[name], method="pbt", interval=512 if small else 16_384))
+        yield name, f"members in the time of one: {found.members:,}{f'; {found.stopped}' * bool(found.stopped)}"
+        for n, seconds in found.seconds.items():
+            yield f"{name}, {n:,}", f"{seconds:.3f} s a generation, {found.times(n):.2f} times one"
+
+
 def robot(small: bool) -> Iterator[Row]:
     """PPO on a robot of brax, beside brax's own PPO with the same settings."""
     env, sizes = ("brax:inverted_pendulum", ["1"]) if small else ("brax:ant", ["1", "8", "64"])
@@ -215,7 +235,7 @@ def largest(small: bool) -> Iterator[Row]:
 
 
 PARTS: dict[str, Callable[..., Iterator[Row]]] = {
-    part.__name__: part for part in (device, smoke, ppo, memory, pixels, study, td3, robot, largest)
+    part.__name__: part for part in (device, smoke, free, ppo, memory, pixels, study, td3, robot, largest)
 }
 LIMIT = 300  # seconds of a part
 SMALL = ("--small",)

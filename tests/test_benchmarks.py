@@ -36,7 +36,7 @@ CASES = {
     "deciding": "--members 8 --repeats 1",
     "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
-    "gpu": "--small --only device smoke ppo memory pixels study td3 largest",
+    "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
     "looks": "--studies 2 --looks 4 8 --naive",

@@ -249,7 +249,12 @@ def study(
     return FAILED if failed else DONE
 
 
-def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
+def doctor(
+    file: File = None,
+    flags: Flags = NOTHING,
+    set: Set = (),
+    members: Annotated[bool, flag(None, "measure how many members take the time of one on this machine")] = False,
+) -> int:
     """Check an experiment before a long run."""
     from shoal.commands.doctor.examine import examine
     from shoal.experiment.files import blame
@@ -258,7 +263,7 @@ def doctor(file: File = None, flags: Flags = NOTHING, set: Set = ()) -> int:
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
     again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):
-        return DONE if examine(experiment, again, console()) else BAD_INPUT
+        return DONE if examine(experiment, again, console(), members) else BAD_INPUT
 
 
 COMMANDS: tuple[Command, ...] = (

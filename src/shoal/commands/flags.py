@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,6 +42,9 @@ def flag(metavar: str | None, help: str, *aliases: str) -> Any:
 
 
 Whole = Annotated[int | None, WHOLE]
+Population = Annotated[  # as the field of an experiment
+    int | None, replace(WHOLE, instance_from_str=lambda given: "auto" if given == ["auto"] else _whole(given[0]))
+]
 Settings = UseAppendAction[tuple[str, ...]]
 Run = Annotated[Path, Positional, flag("RUN", "a run directory")]
 File = Annotated[
@@ -102,7 +105,7 @@ class Flags:
     env: Annotated[str | None, _of("env", "ID")] = None
     method: Annotated[str | None, _of("method", "NAME")] = None
     agent: Annotated[str | None, _of("agent", "NAME")] = None
-    population: Annotated[Whole, _of("population", "N")] = None
+    population: Annotated[Population, _of("population", "N")] = None
     generations: Annotated[Whole, _of("generations", "N")] = None
     interval: Annotated[Whole, _of("interval", "STEPS")] = None
     budget: Annotated[Whole, _of("budget", "STEPS")] = None

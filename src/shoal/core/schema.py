@@ -13,7 +13,7 @@ from itertools import pairwise
 from numbers import Integral, Real
 from operator import index
 from os import PathLike, fspath
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from shoal.core.errors import BadField, error_context, schedule_here, unknown
 
@@ -53,12 +53,19 @@ def converted(kind: type, values: Any, prefix: str = "") -> dict[str, Any]:
 @cache
 def _hints(kind: type) -> dict[str, Any]:
     """Return the type of each field of a dataclass."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def convert(hint: Any, value: Any, place: str) -> Any:
-    """Convert `value` to the type of `hint` where that loses nothing. NumPy's numbers and paths count too."""
+    """Convert `value` to the type of `hint` where that loses nothing. NumPy's numbers and paths count too.
+
+    `Annotated[int, "auto"]` is a whole number, or this word for one that is not known yet.
+    """
+    if get_origin(hint) is Annotated:
+        hint, word = get_args(hint)
+        if value == word:
+            return value
     if hint is Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
@@ -121,8 +121,9 @@ class Experiment:
     agent: Any = None
     """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
     own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""
-    population: int = 8
-    """members that train side by side"""
+    population: Annotated[int, "auto"] = 8
+    """members that train side by side; auto: as many as take the time of one, by at most 1.2 times, which is measured where
+    the run begins"""
     generations: int = 20
     """how often the population trains, is measured and evolves"""
     interval: int = 8192
@@ -196,6 +197,11 @@ class Experiment:
         halves = not self.divided and not self.external
         default = {"name": "successive_halving"} if halves else {"name": "pbt", "default_members": 0.5}
         return default | {option: x for option, x in given.items() if option != "name"}
+
+    @property
+    def auto(self) -> bool:
+        """True where the population is to be measured before there is a run."""
+        return isinstance(self.population, str)
 
     @property
     def divided(self) -> bool:

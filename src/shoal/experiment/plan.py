@@ -175,6 +175,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     processes: how many share the shards of one population.
     """
     method = check(experiment)
+    if experiment.auto:
+        raise BadField("population", "only shoal train and shoal doctor measure it", "write a number", value="auto")
     given = named(experiment, method)
     kind = make_kind(given, method)
     try:

@@ -67,6 +67,12 @@ _worker = _exchanged("directory")
 
 RULES = (
     Rule(
+        "population",
+        lambda e, m: e.auto and (e.exchange.name != "local" or e.shards is not None),
+        "is measured for one process without shards",
+        "write a number",
+    ),
+    Rule(
         "shards",
         lambda e, m: e.shards is not None and (e.shards < 1 or e.population % e.shards),
         "must be at least 1 and divide population = {e.population}",
@@ -179,7 +185,7 @@ def check(e: Experiment) -> Method:
     """The method that an experiment names. Raises BadInput for all that is wrong whatever the environment and agent."""
     for name, (least, most) in LIMITS.items():
         value = attrgetter(name)(e)
-        if value is not None and not least <= value <= most:
+        if isinstance(value, (int, float)) and not least <= value <= most:
             bound = f"least {least}" if value < least else f"most {most}"
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e

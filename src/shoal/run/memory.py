@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import jax
+import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.escape import readable
@@ -10,6 +14,29 @@ from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 
 COPIES_TO_SAVE = 3  # of the state in memory: the one at work, one that waits to be written, one as a file
+
+
+class Memory(NamedTuple):
+    """Bytes while members train. state: of members and environments; replay: the part of it that is replay buffers;
+    rollout: of one member."""
+
+    state: int
+    replay: int
+    rollout: int
+    need: int
+
+
+def reckoned(plan: Plan, members: int) -> Memory:
+    """Reckon the memory that so many compiled members take."""
+    kind = plan.kind.compiled
+    spec, agent = kind.spec, kind.agent
+    own, replay = kind.memory(members)
+    state = own + members * agent.environments * kind.world()
+    seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
+    step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
+    rollout = agent.rollout * agent.environments * step
+    changing = 2 * (state + members * rollout) - replay  # two of each for a while; replay buffers are updated in place
+    return Memory(state, replay, rollout, max(changing, COPIES_TO_SAVE * own))
 
 
 def check_memory(plan: Plan) -> None:

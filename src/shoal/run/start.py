@@ -28,6 +28,7 @@ from shoal.run.champion import champion_told
 from shoal.run.checkpoint import SHARD, to_host
 from shoal.run.context import Context, State
 from shoal.run.control import Control
+from shoal.run.free_members import resolved
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
@@ -47,7 +48,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     control.lead(processes.leading)
     exchange = processes.exchange
     prepare(exchange.neighbour, exchange.sharer)
-    plan = make_plan(experiment, exchange.size)
+    plan = make_plan(resolved(experiment, control.note), exchange.size)
     held.callback(plan.kind.close)
     plan = processes.join(plan)
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import jax
-import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
@@ -23,7 +22,8 @@ from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import many
-from shoal.run.memory import COPIES_TO_SAVE
+from shoal.run.free_members import AS_LONG, FreeMembers
+from shoal.run.memory import reckoned
 from shoal.run.origin import experiment_behind, read_origin
 
 
@@ -94,6 +94,15 @@ def devices(plan: Plan) -> Iterator[Diagnostic]:
         yield ok("environment", f"{copies} copies step on the host: expect most of the time to go there")
 
 
+def members(plan: Plan, free: FreeMembers) -> Iterator[Diagnostic]:
+    """The members that take the time of one on this machine."""
+    n = free.members
+    up_to = f"{'at least' if free.stopped else 'up to'} {many(n, 'member')}" if n > 1 else "no two members"
+    more = f"; no more were tried: {free.stopped}" if free.stopped else ""
+    text = f"{up_to} take the time of one here, by at most {AS_LONG:g} times{more}"
+    yield ok("members", f"{text}; this run has {plan.experiment.population:,}")
+
+
 def observations(plan: Plan) -> Iterator[Diagnostic]:
     """The observation space, and the part of it that policies receive."""
     if (kind := plan.kind.compiled) is None:
@@ -113,15 +122,8 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     """Memory and disk."""
     if (kind := plan.kind.compiled) is None:
         return  # the trainer's, unknown beforehand
-    e, spec, agent = plan.experiment, kind.spec, kind.agent
-    n, copies = e.population, agent.environments
-    members, replay = kind.memory(n)
-    state = members + n * copies * kind.world()
-    seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
-    step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
-    rollout = agent.rollout * copies * step
-    changing = 2 * (state + n * rollout) - replay  # two of each for a while; replay buffers are updated in place
-    need = max(changing, COPIES_TO_SAVE * members)
+    e, n = plan.experiment, plan.experiment.population
+    state, replay, rollout, need = reckoned(plan, n)
     own = f", their replay buffers ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
     yield fits("memory", text, need, free_memory())

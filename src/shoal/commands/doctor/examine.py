@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -14,8 +15,9 @@ from shoal.core.backend import on_jax
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
 from shoal.members.devices import prepare
-from shoal.records.screen import styled
-from shoal.report.words import many
+from shoal.records.screen import plain_table, styled
+from shoal.report.words import duration, many
+from shoal.run.free_members import FreeMembers, measure
 
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
@@ -29,12 +31,18 @@ COLORS = {"✓": "green", "!": "yellow", "✗": "bold red"}
 
 
 @on_jax()
-def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -> bool:
+def examine(experiment: Experiment, arguments: Sequence[str], console: Screen, members: bool = False) -> bool:
     """Print the diagnostics of an experiment. Returns True if it can be run. Raises BadInput if it is invalid.
 
-    arguments: those of `shoal train` that run it
+    arguments: those of `shoal train` that run it. members: measure how many take the time of one
     """
     prepare()
+    free = None
+    if members or experiment.auto:
+        with console.status("timing 1, 2, 4, ... members"):
+            free = measure(experiment)
+    if free is not None and experiment.auto:
+        experiment = replace(experiment, population=free.members)
     plan = make_plan(experiment)
     found: list[Diagnostic] = []
 
@@ -50,6 +58,9 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
 
     for check in CHECKS:
         show(check(plan))
+    if free is not None:
+        show(checks.members(plan, free))
+        console.print(_table(free))
     plan.kind.close()
     if not any(x.mark == "✗" and x.topic == "memory" for x in found):  # what does not fit is not run
         if plan.kind.compiled is None:
@@ -61,3 +72,11 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen) -
     verdict = many(errors, "error") if errors else f"ready to run: shoal train {shlex.join(arguments)}"
     console.print("; ".join([verdict, *([many(warnings, "warning")] if warnings else [])]), soft_wrap=True)
     return not errors
+
+
+def _table(free: FreeMembers) -> Table:
+    """The time of a generation against the number of members."""
+    table = plain_table("members", "a generation", "times one member")
+    for n, seconds in free.seconds.items():
+        table.add_row(f"{n:,}", duration(seconds), f"{free.times(n):.2f}")
+    return table

@@ -1,0 +1,119 @@
+"""Members that train in the time of one on this machine: `population: auto`, and what `shoal doctor --members` says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from shoal.core.errors import BadField
+from shoal.core.interrupts import attend
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import Plan, make_plan
+from shoal.members.devices import free_memory
+from shoal.run.memory import reckoned
+
+AS_LONG = 1.2  # times the time of one member still count as the same
+PART = 1.0  # seconds of training that are timed at once; those of a longer interval follow from them
+REPEATS = 3  # of a size, or as many more as a second has room for; the quickest counts
+LIMIT = 60.0  # seconds after which no further size is tried
+
+
+class FreeMembers(NamedTuple):
+    """Seconds of a generation by the number of members, ascending from one.
+
+    stopped: why no more were tried, where these still take the time of one
+    """
+
+    seconds: dict[int, float]
+    stopped: str = ""
+
+    @property
+    def members(self) -> int:
+        """The most members whose generation takes the time of one."""
+        return max(n for n in self.seconds if self.times(n) <= AS_LONG)
+
+    def times(self, members: int) -> float:
+        """The time of so many members as a multiple of that of one."""
+        return self.seconds[members] / self.seconds[1]
+
+
+def resolved(experiment: Experiment, note: Callable[[str], None]) -> Experiment:
+    """The experiment with a number in place of `population: auto`. note: is told of it. Raises BadInput."""
+    if not experiment.auto:
+        return experiment
+    found = measure(experiment)
+    n = found.members
+    if n > 1:
+        note(f"population: {n} members take {found.times(n):.2g} times the time of one")
+    else:
+        note(f"population: one member, for {found.stopped or f'two take {found.times(2):.2g} times its time'}")
+    return replace(experiment, population=n)
+
+
+def measure(experiment: Experiment) -> FreeMembers:
+    """Time generations, training and evaluation, of 1, 2, 4, ... members until they take longer than one.
+
+    Raises BadInput for members that cannot be timed so.
+    """
+    plan = _plan(experiment)
+    trial, began = min(plan.iterations, 2), time.perf_counter()
+    training, _ = timed(plan, 1, trial)
+    part = min(plan.iterations, max(1, int(PART * trial / training)))
+    seconds: dict[int, float] = {}
+    for n in sizes():
+        free = free_memory()
+        if seconds and free is not None and reckoned(plan, n).need > free:
+            return FreeMembers(seconds, f"{n:,} do not fit into memory")
+        if time.perf_counter() - began > LIMIT:
+            return FreeMembers(seconds, f"{LIMIT:g} s were over")
+        training, evaluation = timed(plan, n, part)
+        seconds[n] = training * plan.iterations / part + evaluation
+        if (found := FreeMembers(seconds)).times(n) > AS_LONG:
+            return found
+    raise AssertionError("there is always a larger size")
+
+
+def _plan(experiment: Experiment) -> Plan:
+    """The plan that is timed, in which off-policy agents learn from their first steps on. Raises BadInput."""
+    population = Experiment().population if experiment.auto else experiment.population
+    plan = make_plan(replace(experiment, population=population))
+    kind = plan.kind.compiled
+    if kind is None or kind.sampled or kind.together:
+        plan.kind.close()
+        problem = "members are timed only where each is an agent of Shoal's own and learns for itself"
+        raise BadField("population", problem, "write a number" if experiment.auto else "")
+    if kind.agent.warm_up:
+        plan = make_plan(replace(plan.experiment, config=plan.experiment.config | {"warm_up": 0}))
+    return plan
+
+
+def sizes() -> Iterator[int]:
+    """1, 2, 4, ...; from the number of devices on multiples of it, so that none of them waits."""
+    n, devices = 1, len(jax.devices())
+    while True:
+        yield n
+        n = 2 * n if n >= devices else min(2 * n, devices)
+
+
+def timed(plan: Plan, members: int, iterations: int) -> tuple[float, float]:
+    """Seconds of so many iterations of training, and of an evaluation; all members have the default hyperparameters."""
+    _, first = plan.evolver.init((0,), np.zeros(1, np.int64))
+    values = {name: plan.search.defaults.get(name, x[0]) for name, x in first.items()}
+    times: list[tuple[float, float]] = []
+    with closing(plan.kind.shard([np.arange(members)], plan.setup)) as shard:
+        shard.begin({name: np.full(members, x, np.float32) for name, x in values.items()})
+        while len(times) < 1 + REPEATS or sum(map(sum, times[1:])) < PART:
+            attend()
+            began, generation = time.perf_counter(), len(times)
+            shard.train(generation, iterations, iterations)
+            trained = time.perf_counter()
+            shard.evaluate(generation)
+            times.append((trained - began, time.perf_counter() - trained))
+    training, evaluation = (min(x) for x in zip(*times[1:], strict=True))  # the first compiles
+    return training, evaluation

@@ -1,0 +1,118 @@
+"""How many members take the time of one is measured, chosen, written down and told."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+from support.messages import Said
+from support.runs import COMMAND, settings, tiny
+
+from shoal import resume, train
+from shoal.core.errors import BadInput
+from shoal.experiment.experiment import ExchangeSettings, Experiment
+from shoal.experiment.files import from_dict, of_run
+from shoal.experiment.plan import make_plan
+from shoal.records.callback import Callback
+from shoal.run import free_members
+from shoal.run.free_members import FreeMembers, measure, sizes
+
+
+class Noted(Callback):
+    """Keep what the user is told."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+
+@pytest.fixture
+def four_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine on which four members take the time of one."""
+    monkeypatch.setattr(free_members, "timed", lambda plan, n, iterations: (iterations * max(1.0, n / 4), 0.1))
+
+
+@pytest.mark.parametrize(
+    "devices, expected", [(1, [1, 2, 4, 8]), (2, [1, 2, 4, 8]), (6, [1, 2, 4, 6, 12, 24]), (8, [1, 2, 4, 8, 16])]
+)
+def test_sizes_fill_the_devices(monkeypatch: pytest.MonkeyPatch, devices: int, expected: list[int]) -> None:
+    monkeypatch.setattr(jax, "devices", lambda: [None] * devices)
+    assert list(itertools.islice(sizes(), len(expected))) == expected
+
+
+def test_the_most_members_within_the_time_of_one() -> None:
+    found = FreeMembers({1: 1.0, 2: 0.8, 4: 1.2, 8: 1.3})
+    assert found.members == 4 and found.times(8) == 1.3
+    assert FreeMembers({1: 1.0, 2: 1.5}).members == 1
+
+
+def test_generations_are_timed_on_both_devices() -> None:
+    found = measure(tiny())
+    assert list(found.seconds)[:2] == [1, 2] and all(x > 0 for x in found.seconds.values())
+    assert all(found.times(n) <= free_members.AS_LONG for n in list(found.seconds)[:-1])
+
+
+def test_on_one_device() -> None:
+    """In a process of its own, which says it too."""
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    command = [*COMMAND, "doctor", "--members", *settings()]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "on 1 of 1 CPU devices" in done.stdout and "this run has 4" in done.stdout
+    heads, first = done.stdout[done.stdout.index("members  a generation") :].splitlines()[:2]
+    assert heads.split() == ["members", "a", "generation", "times", "one", "member"]
+    assert first.split()[::2] == ["1", "s"] and first.split()[-1] == "1.00"
+
+
+@pytest.mark.usefixtures("four_free")
+@pytest.mark.parametrize("free, why", [(None, "60 s were over"), (10, "2 do not fit into memory")])
+def test_no_more_are_tried(monkeypatch: pytest.MonkeyPatch, free: int | None, why: str) -> None:
+    monkeypatch.setattr(free_members, "free_memory", lambda: free)
+    seconds = itertools.count(0, 25.0)
+    monkeypatch.setattr(free_members.time, "perf_counter", lambda: next(seconds))
+    found = measure(tiny())
+    assert found.stopped == why
+
+
+@pytest.mark.usefixtures("four_free")
+def test_a_run_takes_that_many(said: Said, tmp_path: Path) -> None:
+    """Its file has the number, with which it goes on, whatever the machine is by then."""
+    noted = Noted()
+    train(tiny(tmp_path / "run", population="auto"), [noted])
+    said(noted.notes[0])
+    assert of_run(tmp_path / "run").population == 4
+    again = resume(tmp_path / "run", generations=3)
+    assert again.summary["generations"] == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"shards": 2},
+        {"exchange": ExchangeSettings("mpi")},
+        {"method": "es", "config": {}},
+        {"method": "dvd", "config": {}, "env": "gymnax:Pendulum-v1"},
+        {"agent": "support.trainers:Sound"},
+    ],
+    ids=["shards", "mpi", "es", "dvd", "trainer"],
+)
+def test_runs_without_a_time_of_one(said: Said, changes: dict[str, Any]) -> None:
+    with pytest.raises(BadInput) as caught:
+        train(Experiment(population="auto", **changes))  # type: ignore[arg-type]
+    said(str(caught.value))
+
+
+def test_runs_that_would_differ_by_machine(said: Said) -> None:
+    """Arms of a study, for one, are planned and not measured."""
+    with pytest.raises(BadInput) as caught:
+        make_plan(from_dict({"population": "auto"}))
+    said(str(caught.value))
+    with pytest.raises(BadInput, match="must be a whole number"):
+        from_dict({"population": "many"})
