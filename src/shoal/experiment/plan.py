@@ -95,6 +95,17 @@ class Plan(NamedTuple):
         return f"{number:,} {unit}{'s' * (number > 1)} {whose}"
 
     @property
+    def whole(self) -> str:
+        """The steps of the whole run, of all and of each member; nothing for a single one, or where they are not known."""
+        e, n = self.experiment, self.experiment.population
+        if n == 1 or not self.steps or e.budget is not None:
+            return ""
+        each, total = e.generations * self.steps, f"{n * e.generations * self.steps:,} steps"
+        if len(self.sizes) > 1:
+            return f"{n} members: {total}, of which one that stays makes {each * self._share_made(1.0):,.0f}"
+        return f"{n} members × {each:,} steps each: {total}"
+
+    @property
     def halves(self) -> str:
         """When members end; nothing where nobody does."""
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])

@@ -61,6 +61,8 @@ class Display(Callback):
                 f"{many} of {plan.generation}, {where} → {run_dir}",
             )
         )
+        if plan.whole:
+            self._say(plan.whole, "dim")
         if plan.steps and plan.steps != e.interval:
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:

@@ -38,11 +38,12 @@ def overview(run: Run) -> Markup:
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
     took += [f"{duration(compiling)} of it compiling"] if compiling > 0 else []
-    tested = f"and {short(tests)} for evaluation{' of the mean' * sampled}" if tests > 0 else "all members together"
+    each = f"{short(steps / run.population)} of each member" if steps > 0 and not (sampled or _shrinks(run)) else ""
+    tested = f"and {short(tests)} for evaluation{' of the mean' * sampled}" if tests > 0 else ""
     facts = (
         ("Population", text(run.population), members),
         ("Generations", text(float(done)), _came_about(run) if ended else plans),
-        ("Environment steps", short(steps), tested),
+        ("Environment steps", short(steps), ", ".join(filter(None, (each, tested))) or "all members together"),
         ("Time", duration(seconds), ", ".join(took)),
     )
     return rendered(
@@ -60,15 +61,21 @@ def _came_about(run: Run) -> str:
 
 def _abstract(run: Run) -> str:
     population = int(run.population) if run.population > 0 else 0
-    steps, present = number(run.experiment.get("interval")), run.lineage.present.sum(1)
-    shared = bool(not run.workers and present.any() and present[-1] < present[0])  # by the members that are left
+    steps, shared = number(run.experiment.get("interval")), _shrinks(run)  # by the members that are left
     interval = f"{short(steps * population if shared else steps)} environment steps{' of all members' * shared}"
     buffered = "capacity" in inner(run.experiment, "config")  # the agent learns from a replay buffer
     return prose(
-        "abstract", run=run, population=population, interval=interval if steps > 0 else "", generations=len(present),
+        "abstract", run=run, population=population, interval=interval if steps > 0 else "",
+        generations=len(run.lineage.generations),
         copies=int(run.lineage.copied.sum()),
         replay=str(inner(run.experiment, "method").get("replay", "keep")) if buffered else "",
     )  # fmt: skip
+
+
+def _shrinks(run: Run) -> bool:
+    """True where members end before the run does."""
+    present = run.lineage.present.sum(1)
+    return bool(not run.workers and present.any() and present[-1] < present[0])
 
 
 def _champion(run: Run) -> dict[str, Any]:
