@@ -30,16 +30,15 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
 }
 
 
-def noted(programs: list[str], trace: Callable) -> Callable:
+def noted(programs: list[str], compile_: Callable) -> Callable:
     """Programs are compiled as before, and noted: their names, with a checksum of what they do."""
 
-    def traced(program: Program, *arguments: Any) -> Any:
-        found = trace(program, *arguments)
-        does = found.as_text()
+    def compiled(program: Program, traced: Any) -> None:
+        does = traced.as_text()
         programs.append(f"{does.split()[1]} {crc32(does.encode()):08x}")
-        return found
+        compile_(program, traced)
 
-    return traced
+    return compiled
 
 
 SLOW = ("two_shards", "host", "halving", "drawn")
@@ -54,7 +53,7 @@ def test_runs_are_compiled_once_and_equal_those_of_train(
     file, out = tmp_path / "study.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
     compiled: list[str] = []
-    monkeypatch.setattr(Program, "_trace", noted(compiled, Program._trace))  # no public name: traces are counted here
+    monkeypatch.setattr(Program, "_compile", noted(compiled, Program._compile))  # no public name: counted where it is
     run_study(file, out, Output(), quiet=True)
     assert compiled and sorted(compiled) == sorted(set(compiled))
     seconds = {

@@ -8,6 +8,7 @@ import platform
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,8 @@ def test_mpi(tmp_path: Path, count: int) -> None:
         assert rank["said"] == "from 0: é"
     assert [s for rank in told for s in rank["states"]] == [STATES[p].hex() for p in expected(EVERYBODY)]
     assert [x for rank in told for x in rank["own_rate"]] == hyper_of(np.array(expected(EVERYBODY)))["rate"].tolist()
-    assert [rank["champion"] for rank in told] == [STATES[POPULATION - 1].hex()] + [None] * (count - 1)
+    wanted = [STATES[POPULATION - 1].hex(), STATES[0].hex()]
+    assert [rank["learned"] for rank in told] == [wanted] + [[None, None]] * (count - 1)
 
 
 def test_local() -> None:
@@ -70,9 +72,11 @@ def test_local() -> None:
     crew = Synchronous(Exchange(), KIND, shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False)
     assert shared.stats.uid.tolist() == EVERYBODY.tolist() and not shared.stop
-    evolved = crew.evolve(shared, decide, 3)
+    evolved = crew.evolve(shared, decide, [3, 1])
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
-    assert key_of((evolved.champion, ())) == STATES[3]
+    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[3], STATES[1]], (
+        "as they were before copies"
+    )
     assert evolved.evolution == "state"
 
 
@@ -83,17 +87,17 @@ def weigh(stats: PopulationStats, mine: np.ndarray) -> Any:
     return "state", DistributionUpdate(weights, doubled, {"elites": 3.0})
 
 
-@pytest.mark.parametrize("champion", [None, 0])
-def test_weights_of_members_around_a_mean(champion: int | None) -> None:
+@pytest.mark.parametrize("wanted", [[], [0]])
+def test_weights_of_members_around_a_mean(wanted: list[int]) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Exchange(), KIND, shard)
-    evolved = crew.evolve(crew.share({}, False), weigh, champion)
+    evolved = crew.evolve(crew.share({}, False), weigh, wanted)
     assert shard.updated == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
     assert [key_of(s) for s in shard.states] == list(STATES.values())
     assert evolved.metrics == {"elites": 3.0, "step": 0.5} and evolved.evolution == "state"
-    assert evolved.champion is None if champion is None else key_of((evolved.champion, ())) == STATES[0]
+    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[row] for row in wanted]
 
 
 # ----------------------------------------------------------------------------------------------- directory
@@ -121,7 +125,7 @@ def shore(tmp_path: Path) -> Any:
         space.leave()
 
 
-def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tuple[Any, PopulationStats]:
+def go(worker: Worker, wanted: Sequence[int] = (), decide: Any = decide) -> tuple[Any, PopulationStats]:
     """What a worker decides, and what it saw when it did; then others see it too."""
     seen: list[PopulationStats] = []
 
@@ -129,7 +133,7 @@ def go(worker: Worker, champion: int | None = None, decide: Any = decide) -> tup
         seen.append(stats)
         return decide(stats, mine)
 
-    evolved = worker.evolve(worker.share({}, False), watched, champion)
+    evolved = worker.evolve(worker.share({}, False), watched, wanted)
     evolved.publish()
     return evolved, seen[-1]
 
@@ -139,10 +143,10 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     workers = [shore.worker() for _ in range(4)]
     for worker, _ in workers[1:]:
         go(worker, decide=keep)
-    evolved, seen = go(workers[0][0], champion=2)
+    evolved, seen = go(workers[0][0], wanted=[2])
     assert seen.uid.tolist() == EVERYBODY.tolist()
     assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
-    assert key_of((evolved.champion, ())) == STATES[2]
+    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[2]]
     for worker, shard in workers[1:]:
         _, again = go(worker)
         mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)

@@ -21,7 +21,7 @@ def main(folder: Path) -> None:
     last = exchange.rank == exchange.size - 1
     reported = "other" if last and exchange.rank else "loss"  # a trainer may report what the first one does not know
     shared = crew.share({reported: np.float32(uid) / 9}, stop=last)
-    evolved = crew.evolve(shared, decide, champion=POPULATION - 1)
+    evolved = crew.evolve(shared, decide, [POPULATION - 1, 0])
     stats = shared.stats
     (folder / f"{exchange.rank}.json").write_text(
         json.dumps(
@@ -35,7 +35,7 @@ def main(folder: Path) -> None:
                 "stop": shared.stop,
                 "states": [key_of(state).hex() for state in shard.states],
                 "own_rate": shard.hyper["rate"].tolist(),
-                "champion": None if evolved.champion is None else key_of((evolved.champion, ())).hex(),
+                "learned": [None if one is None else key_of((one, ())).hex() for one in evolved.learned],
                 "said": exchange.broadcast(f"from {exchange.rank}: é" * 1000)[:9],
             }
         )
