@@ -93,7 +93,7 @@ def evaluate(
     console().print(
         f"{scored(outcome)} over {outcome['episodes']} episodes "
         f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
-        f"{outcome['selection_fitness']:.4g} when selected",
+        f"{outcome['selection_fitness']:.4g} when selected"
     )
     return DONE
 
@@ -196,8 +196,7 @@ def replay(
     run_dir: Annotated[str | None, flag("PATH", "directory of the new run (default: RUN-replay)")] = None,
     population: Annotated[int, flag("N", "agents to train, each with its own seed")] = 1,
     generations: Annotated[
-        Whole,
-        flag("N", "generations; the last values hold after the end of the schedule (default: its length)"),
+        Whole, flag("N", "generations; the last values hold after the end of the schedule (default: its length)")
     ] = None,
     seed: Annotated[Whole, flag("N", "seed of the new run (default: that of RUN, plus 1)")] = None,
     trust_code: Trust = False,

@@ -434,7 +434,7 @@ def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         path.write_bytes(data)
         return True
 
-    monkeypatch.setattr(directory, "create_file", overwrite)
+    monkeypatch.setattr(directory.atomic, "create_file", overwrite)
     found = about(checks.processes, exchange={"name": "directory", "workspace": str(tmp_path)})
     assert "of two that create a file one succeeds" in marked(found, "✗")
 

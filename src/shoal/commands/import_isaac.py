@@ -72,11 +72,7 @@ MUTATION = "agent.pbt.mutation."
 
 
 def translate(
-    file: Path,
-    overrides: Sequence[str] = (),
-    task: str | None = None,
-    workers: int = 1,
-    flags: Any = NO_ISAAC_FLAGS,
+    file: Path, overrides: Sequence[str] = (), task: str | None = None, workers: int = 1, flags: Any = NO_ISAAC_FLAGS
 ) -> str:
     """An experiment file as text. Raises BadInput for errors in the file and settings that Shoal lacks.
 

@@ -69,8 +69,7 @@ def envs(
         str,
         Positional,
         flag(
-            "[PATTERN]",
-            "part of an id; for a whole id or module:name also its observations and environment parameters",
+            "[PATTERN]", "part of an id; for a whole id or module:name also its observations and environment parameters"
         ),
     ] = "",
 ) -> int:
@@ -101,9 +100,7 @@ def init(
     return DONE
 
 
-def agents(
-    name: Annotated[str, Positional, flag("[AGENT]", "the agent to describe")] = "",
-) -> int:
+def agents(name: Annotated[str, Positional, flag("[AGENT]", "the agent to describe")] = "") -> int:
     """List Shoal's own agents, or describe one: hyperparameters, ranges that are tuned by default, config."""
     from shoal.commands.agents import list_agents
 

@@ -28,17 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import (
-    Damaged,
-    Irregular,
-    Staging,
-    create_file,
-    open_file,
-    read_or_nothing,
-    seal,
-    unseal,
-    write_file,
-)
+from shoal.core import atomic
+from shoal.core.atomic import Damaged, Irregular
 from shoal.core.errors import BadField, BadInput
 from shoal.distributed.lease import Lease
 from shoal.distributed.rows import to_json
@@ -75,7 +66,7 @@ class Workspace:
         self._lost: set[tuple[str, int]] = set()
         self._known: dict[str, Published] = {}  # the newest card that was read of each worker
         self._lease: Lease | None = None
-        self.staging: Staging
+        self.staging: atomic.Staging
         self.name, self.slot = "", -1
 
     # ------------------------------------------------------------------------------------------ joining
@@ -89,7 +80,7 @@ class Workspace:
                 (self.path / folder).mkdir(parents=True, exist_ok=True)
             self.name, self.slot = self._claim(name)
             (self.path / "published" / self.name).mkdir(exist_ok=True)
-            self.staging = Staging(self.path / "published" / self.name, uuid.uuid4().hex[:8])
+            self.staging = atomic.Staging(self.path / "published" / self.name, uuid.uuid4().hex[:8])
             self._lease = Lease(self.path / "leases" / self.name, self._pause, self._note)
             self.staging.open(self._lease.check)
         except OSError as error:
@@ -99,17 +90,14 @@ class Workspace:
     def settle(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
         path = self.path / "experiment.yaml"
-        if create_file(path, text.encode()):
+        if atomic.create_file(path, text.encode()):
             return
         try:
             if not path.is_file():
                 raise BadField("exchange.workspace", f"{path} is no file")
             if found := differences(path):
-                raise BadField(
-                    "exchange.workspace",
-                    f"{self.path} belongs to another experiment, which differs in {', '.join(found)}",
-                    f"compare {path}, or choose another workspace",
-                )
+                problem = f"{self.path} belongs to another experiment, which differs in {', '.join(found)}"
+                raise BadField("exchange.workspace", problem, f"compare {path}, or choose another workspace")
         except BadInput:
             if not self._generations(self.name):  # it has published nothing
                 self.staging.close()
@@ -126,7 +114,7 @@ class Workspace:
 
     def _claim(self, name: str | None) -> tuple[str, int]:
         """A name and a number that no other worker has or had."""
-        taken = {int(p.name): read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
+        taken = {int(p.name): atomic.read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
         for slot, worker in taken.items():
             if worker == name:
                 return worker, slot
@@ -136,7 +124,7 @@ class Workspace:
         if slot > 9999:
             raise BadField("exchange.workspace", f"{self.path} has no number left for another worker")
         worker = str(slot) if name is None else name
-        if create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
+        if atomic.create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
         return self._claim(name)  # another process was faster
 
@@ -156,7 +144,7 @@ class Workspace:
             "checksums": [zlib.crc32(x) for x in states],
         }
         self.staging.write(folder / f"{generation:08d}.states", b"".join(states))
-        self.staging.write(folder / f"{generation:08d}.json", seal(card))
+        self.staging.write(folder / f"{generation:08d}.json", atomic.seal(card))
         for old in self._generations(self.name):
             if not is_kept(old // self._every, generation // self._every, self._keep):
                 for suffix in ("json", "states"):  # the card first: without it, no reader opens the states
@@ -168,13 +156,11 @@ class Workspace:
         for generation in reversed(self._generations(self.name)):
             with suppress(Damaged):
                 if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
-                    raise BadField(
-                        "exchange.worker",
-                        f"others may have copied its generation {generation}, and its own files have lost "
-                        f"that: they end before generation {first}",
-                        "go on under another name",
-                        value=self.name,
+                    problem = (
+                        f"others may have copied its generation {generation}, and its own files have lost that: "
+                        f"they end before generation {first}"
                     )
+                    raise BadField("exchange.worker", problem, "go on under another name", value=self.name)
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -196,16 +182,15 @@ class Workspace:
 
     def reject(self, card: Published, why: str) -> None:
         """Ignore a card from now on."""
-        self._skip(
-            card.worker, card.generation, f"skipping generation {card.generation} of worker {card.worker}: {why}"
-        )
+        worker, generation, *_ = card
+        self._skip(worker, generation, f"skipping generation {generation} of worker {worker}: {why}")
 
     def read(self, card: Published, row: int) -> bytes:
         """The state of a member. Raises Lost, and the card is no longer visible."""
         path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
         why: str | None = f"{path} does not match its card"
         try:
-            with open_file(path) as file:
+            with atomic.open_file(path) as file:
                 begin, size = sum(card.sizes[:row]), card.sizes[row]
                 there = begin + size <= os.fstat(file.fileno()).st_size and size <= (host_memory() or math.inf)
                 file.seek(begin)
@@ -235,7 +220,7 @@ class Workspace:
         known = self._known.get(worker)
         if known is None or known.generation != generation:
             path = self.path / "published" / worker / f"{generation:08d}.json"
-            content = unseal(path)
+            content = atomic.unseal(path)
             try:
                 names, rows = [str(x) for x in content["columns"]], np.array(content["rows"], float)
                 sizes, checksums = ([int(x) for x in content[name]] for name in ("sizes", "checksums"))
@@ -276,10 +261,10 @@ def probe(path: Path) -> Iterator[tuple[bool, str]]:
     try:
         place.mkdir(parents=True)
         begin = time.perf_counter()
-        write_file(place / "a", b"1" * 1_000_000)
+        atomic.write_file(place / "a", b"1" * 1_000_000)
         yield True, f"{path} can be written: a megabyte is on disk after {1000 * (time.perf_counter() - begin):.0f} ms"
-        write_file(place / "a", b"2")
-        once, twice = create_file(place / "b", b"1"), create_file(place / "b", b"2")
+        atomic.write_file(place / "a", b"2")
+        once, twice = atomic.create_file(place / "b", b"1"), atomic.create_file(place / "b", b"2")
         whole = (place / "a").read_bytes() == b"2" and (place / "b").read_bytes() == b"1"
         yield once and not twice and whole, "a rename replaces, and of two that create a file one succeeds"
         look = f"import os; print(sorted(n for n in os.listdir({str(place)!r})))"

@@ -39,9 +39,8 @@ class Lease:
         self._mine = f"{socket.gethostname()} {os.getpid()} {realm_here()} {uuid.uuid4().hex}"
         while not create_file(path, self._mine.encode()):
             self._break(pause, note)
-        self._file = open_descriptor(
-            path, os.O_RDWR
-        )  # remains this file after a rename, so that a new lease is never renewed by mistake
+        # It remains this file after a rename, so that a new lease is never renewed by mistake.
+        self._file = open_descriptor(path, os.O_RDWR)
         self._done = threading.Event()
         self._beats = threading.Thread(target=self._beat, name="lease", daemon=True)
         self._beats.start()
@@ -74,9 +73,8 @@ class Lease:
                 pause()
                 time.sleep(0.05)
                 if self._moved() not in (before, None):
-                    raise BadField(
-                        "exchange.worker", f"it is at work, as process {pid} on {host}", value=self._path.name
-                    )
+                    problem = f"it is at work, as process {pid} on {host}"
+                    raise BadField("exchange.worker", problem, value=self._path.name)
                 if read_or_nothing(self._path) != holder:
                     return  # given back, or another process was faster: try again
         self._remove(holder)

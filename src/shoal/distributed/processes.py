@@ -80,16 +80,12 @@ class Processes:
         """Agree with the others on the experiment; a worker gets its name. Raises BadInput where they train another."""
         e = plan.experiment
         if e.exchange.name != "directory":
-            text = dump(e)
-            if self.exchange.broadcast(text) != text:
-                raise BadField(
-                    "exchange", "the processes were started with different experiments", value=e.exchange.name
-                )
+            if self.exchange.broadcast(text := dump(e)) != text:
+                problem = "the processes were started with different experiments"
+                raise BadField("exchange", problem, value=e.exchange.name)
             return plan
-        space = Workspace(
-            Path(e.exchange.workspace or ""), e.checkpoint.keep, self._attend, self._note, e.checkpoint.every or 1
-        )
-        self._workspace = space
+        path, keep, every = Path(e.exchange.workspace or ""), e.checkpoint.keep, e.checkpoint.every or 1
+        self._workspace = space = Workspace(path, keep, self._attend, self._note, every)
         space.join(e.exchange.worker)
         self.first_uid = 0 if plan.kind.sampled else space.slot * e.population
         usual = Experiment()

@@ -37,9 +37,8 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None)
     try:
         model = model_of(program, champion)
     except Unsupported as reason:
-        raise BadInput(
-            f"its network has {reason}, which ONNX export does not support; a .npz holds its weights"
-        ) from reason
+        unsupported = "which ONNX export does not support; a .npz holds its weights"
+        raise BadInput(f"its network has {reason}, {unsupported}") from reason
     data = model.SerializeToString()
     difference = compare(data, program, champion)
     if not difference <= TOLERANCE:

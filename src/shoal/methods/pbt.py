@@ -49,12 +49,8 @@ class Selecting(Copying):
 
     def validate(self, agent: Tunable, population: int) -> None:
         if population < (needs := needed(self.select)):
-            raise BadField(
-                "population",
-                f"selection by {type(self.select).__name__} needs at least {needs}",
-                "for a single agent write method: independent",
-                value=population,
-            )
+            problem = f"selection by {type(self.select).__name__} needs at least {needs}"
+            raise BadField("population", problem, "for a single agent write method: independent", value=population)
 
     def selected(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Parents int64 [N], and which members explore, bool [N]; during the burn-in neither, except that a member without a

@@ -129,11 +129,8 @@ class Threshold(Selector):
 
     def __post_init__(self) -> None:
         if not (self.threshold_std >= 0 and self.threshold_abs >= 0):
-            raise BadField(
-                "threshold_std",
-                f"it and threshold_abs = {self.threshold_abs} must not be negative",
-                value=self.threshold_std,
-            )
+            problem = f"it and threshold_abs = {self.threshold_abs} must not be negative"
+            raise BadField("threshold_std", problem, value=self.threshold_std)
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         finite = rivals.fitness[rivals.finite]

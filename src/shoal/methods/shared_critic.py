@@ -116,27 +116,18 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
         )
         critic = critic._replace(critics=critics, optimiser=optimiser, updates=critic.updates + 1)
         actors = actors._replace(updates=actors.updates + 1)
-        actors, critic = jax.lax.cond(
-            is_due(critic.updates, first.policy_delay),
-            improve_policies,
-            lambda actors, critic, *_: (actors, critic),
-            actors,
-            critic,
-            hyper,
-            batch.obs,
-            *arguments,
-        )
+        due, unchanged = is_due(critic.updates, first.policy_delay), lambda actors, critic, *_: (actors, critic)
+        given = actors, critic, hyper, batch.obs, *arguments
+        actors, critic = jax.lax.cond(due, improve_policies, unchanged, *given)
         each = (len(keys), -1)
         values = value.mean(0).reshape(each).mean(-1), target.reshape(each).mean(-1)
         return actors, critic, dict(zip(METRICS, (jnp.broadcast_to(loss, len(keys)), *values), strict=True))
 
-    def improve_policies(
-        actors: Actor, critic: Critic, hyper: Hyper, obs: PyTree, *arguments: Any
-    ) -> tuple[Actor, Critic]:
+    def improve_policies(actors: Actor, critic: Critic, hyper: Hyper, obs: PyTree, *more: Any) -> tuple[Actor, Critic]:
         def loss(policies: Any) -> jax.Array:
             action = jax.vmap(net.policy)(policies, obs)
             value = net.q1(critic.critics, _flat(obs), _flat(action)).reshape(action.shape[:2]).mean(-1)
-            return -(value_weight(hyper) * value).sum() - bonus(policies, hyper, *arguments)
+            return -(value_weight(hyper) * value).sum() - bonus(policies, hyper, *more)
 
         gradient = jax.grad(loss)(actors.policy)
         rates = hyper.policy_learning_rate
@@ -146,9 +137,8 @@ def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callab
             policy_optimiser=optimiser,
             target_policy=jax.vmap(polyak_update)(actors.target_policy, policies, hyper.tau),
         )
-        return actors, critic._replace(
-            target_critics=polyak_update(critic.target_critics, critic.critics, hyper.tau[0])
-        )
+        followed = polyak_update(critic.target_critics, critic.critics, hyper.tau[0])
+        return actors, critic._replace(target_critics=followed)
 
     return update
 

@@ -77,8 +77,7 @@ class Display(Callback):
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)
             self._say(
-                f"fitness: on {e.fitness.levels} levels; {other}: return of the best member on {other} levels",
-                "dim",
+                f"fitness: on {e.fitness.levels} levels; {other}: return of the best member on {other} levels", "dim"
             )
         if plan.kind.sampled:
             self._say(
@@ -92,9 +91,8 @@ class Display(Callback):
             self._live = Cell(self.view)
             self._renew = self._live.refresh
         elif self._console.redraws:
-            self._live = Live(
-                get_renderable=self.view, console=self._console, refresh_per_second=8
-            )  # in its own thread
+            # It draws in a thread of its own.
+            self._live = Live(get_renderable=self.view, console=self._console, refresh_per_second=8)
         if self._live is not None:
             self._live.start()
 

@@ -107,8 +107,7 @@ class WandbRuns(Callback):
                 settings={"silent": True, "console": "off", "disable_git": True},
             )
         except Exception as error:  # of any kind
-            raise BadField(
-                "wandb", one_line(error), "wandb: {mode: offline} records curves for a later upload"
-            ) from error
+            advice = "wandb: {mode: offline} records curves for a later upload"
+            raise BadField("wandb", one_line(error), advice) from error
         self._runs[name].define_metric("*", step_metric=STEPS)
         return self._runs[name]

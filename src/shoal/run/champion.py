@@ -88,23 +88,14 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
     try:
         arrays = each(lambda leaf, x: np.asarray(x, leaf.dtype), seen, obs)
     except (OverflowError, TypeError, ValueError) as error:
-        raise BadInput(f"obs is {_kinds(obs)}; this champion takes {describe(seen)}, or a batch of them") from error
+        kinds = jax.tree.map(lambda x: type(x).__name__, obs)
+        raise BadInput(f"obs is {kinds}; this champion takes {describe(seen)}, or a batch of them") from error
     single, given = (jax.tree.map(lambda x: x.shape, tree) for tree in (seen, arrays))
     leaf, x = jax.tree.leaves(seen)[0], jax.tree.leaves(arrays)[0]
     axes = x.shape[: max(0, x.ndim - len(leaf.shape))]
     if given != jax.tree.map(lambda leaf: (*axes, *leaf.shape), seen):
         raise BadInput(f"obs has the shape {given}; this champion takes {single}, or a batch of them")
     return arrays, axes
-
-
-def _kinds(obs: Any) -> Any:
-    """The types of an observation: what is in a dictionary, a tuple or a list is told too."""
-    if isinstance(obs, Mapping):
-        return {key: _kinds(x) for key, x in obs.items()}
-    inside = (
-        f" of {', '.join(type(x).__name__ for x in obs)}" if isinstance(obs, tuple | list) and len(obs) < 10 else ""
-    )
-    return f"{type(obs).__name__}{inside}"
 
 
 def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging) -> None:

@@ -26,11 +26,7 @@ from shoal.run.checkpoint import Checkpoints
 
 LINES = ("lineage.jsonl", "metrics.jsonl", "provenance.jsonl")
 FOLDERS = ("tensorboard", "checkpoints", "champion", "wandb")
-FILES = (
-    *("experiment.yaml", "method.json", "init_from.json", "wandb.json", "result.json"),
-    *LINES,
-    *FOLDERS,
-)
+FILES = (*("experiment.yaml", "method.json", "init_from.json", "wandb.json", "result.json"), *LINES, *FOLDERS)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -78,9 +78,8 @@ def analysed(results: Results) -> list[int]:
     if not study.interim_analyses:
         return [study.seeds]
     over = {*results.outcomes, *results.failures}
-    missing = [
-        key.seed for task in study.all_tasks for arm in study.arms for key in study.runs(task, arm) if key not in over
-    ]
+    runs = (key for task, arm in product(study.all_tasks, study.arms) for key in study.runs(task, arm))
+    missing = [key.seed for key in runs if key not in over]
     return [n for n in study.interim_analyses if n <= min(missing, default=n)]
 
 

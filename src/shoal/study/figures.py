@@ -92,10 +92,8 @@ def profile(results: Results, scores: dict[str, np.ndarray]) -> Block:
         return parts.empty("No two runs of an arm have a champion.")
     x, y = Axis.over(every, "score", 0.02), Axis(0, 1, "share of runs above it")
     thresholds, title = np.linspace(x.low, x.high, POINTS), "Performance profiles"
-    lines = [
-        (arm, looks_of(results, arm), thresholds, statistics.profile(found, thresholds))
-        for arm, found in scores.items()
-    ]
+    shares = {arm: statistics.profile(found, thresholds) for arm, found in scores.items()}
+    lines = [(arm, looks_of(results, arm), thresholds, share) for arm, share in shares.items()]
     drawn = charts.lines_plot(x, y, lines, title, "For each arm, the share of runs above each score.")
     return Figure(title, "The share of runs that score above each value.", prose("study_profile"), drawn)
 
@@ -146,9 +144,7 @@ def _populations(results: Results, task: str) -> list[Figure]:
     widest = max(gaps, key=lambda arm: gaps[arm])
     title = f"Populations on known and new levels{f', {task}' if task else ''}"
     finding = f"At the end the gap is widest for {widest}: {text(gaps[widest])}."
-    dashed = {KNOWN: "", NEW: " d1"}
-    named = [
-        (f"{arm}: {name}", f"{looks_of(results, arm)}{dashed[name]}", steps, y) for (arm, name), y in lines.items()
-    ]
+    looks = {(arm, name): looks_of(results, arm) + " d1" * (name == NEW) for arm, name in lines}
+    named = [(f"{arm}: {name}", looks[arm, name], steps, y) for (arm, name), y in lines.items()]
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
     return [Figure(title, finding, prose("study_populations"), charts.lines_plot(x, y, named, title, finding))]

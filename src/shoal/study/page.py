@@ -165,9 +165,8 @@ def _looked(c: Comparison) -> str:
 
 def _against(c: Comparison) -> Markup:
     """A map of the probabilities of improvement of all pairs: the darker, the further from a draw."""
-    found = {(p.one, p.other): (p.improvement, p) for p in c.pairs} | {
-        (p.other, p.one): (1 - p.improvement, p) for p in c.pairs
-    }
+    found = {(p.one, p.other): (p.improvement, p) for p in c.pairs}
+    found |= {(p.other, p.one): (1 - p.improvement, p) for p in c.pairs}
     cells = [[found.get((row, column), (np.nan, None)) for column in c.ranked] for row in c.ranked]
     chances = np.array([[chance for chance, _ in row] for row in cells])
     titles = [[pair.summary if pair else "" for _, pair in row] for row in cells]
@@ -191,10 +190,8 @@ def _cost(results: Results) -> Block:
 
 
 def _runs(results: Results) -> list[Block]:
-    heads = [
-        *("arm", "task", "seed", "score", "± error", "when selected"),
-        *("training steps", "all steps", "seconds", "of them compiling"),
-    ]
+    heads = ["arm", "task", "seed", "score", "± error", "when selected"]
+    heads += ["training steps", "all steps", "seconds", "of them compiling"]
     rows = [
         [
             _arm(results, key), o.row["task"], o.row["seed"], o.score, o.row["standard_error"], o.row["selection_fitness"],

@@ -76,9 +76,8 @@ def _write_study(study: Study, path: Path, file: Path) -> None:
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")
     plans = [(s.interim_analyses, s.pairs, s.interim_analyses and s.seeds) for s in (study, before)]
     if plans[0] != plans[1] and any(path.glob("runs/*")):
-        raise BadInput(
-            f"{path} has runs, and {file} has other interim_analyses or pairs: these are fixed before the first run"
-        )
+        what = f"{file} has other interim_analyses or pairs"
+        raise BadInput(f"{path} has runs, and {what}: these are fixed before the first run")
     try:
         path.mkdir(parents=True, exist_ok=True)
         for name in ("leases", "failures"):
@@ -234,9 +233,8 @@ class Scheduler(Callback):
         if not (self._path / trial.key.place).exists() or not self._can_start(trial):
             return False
         try:
-            return all(
-                begun(run, e) and all((run / file).exists() for file in FINISHED) for run, e in self._runs(trial)
-            )
+            runs = self._runs(trial)
+            return all(begun(run, e) and all((run / file).exists() for file in FINISHED) for run, e in runs)
         except NotOurs:
             raise
         except BadInput:  # reported when it is its turn

@@ -43,9 +43,8 @@ def _hyper(value: Any) -> dict[str, float]:
     values = _by_name("its hyper is", value, "numbers")
     for name in values:
         if not name.isidentifier() or keyword.iskeyword(name) or name.startswith("_"):
-            raise Misreturned(
-                "its hyper has", name, "which must be an identifier of Python, no keyword, and without _ in front"
-            )
+            wanted = "which must be an identifier of Python, no keyword, and without _ in front"
+            raise Misreturned("its hyper has", name, wanted)
     return {name: _number(f"its hyper has {name} =", x) for name, x in values.items()}
 
 

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, Mapping, Tuple  # noqa: UP035 (Python 3.
 Unfit = Tuple[str, str]  # noqa: UP006 (the dotted path of what cannot be had, and why)
 
 PPO = ("a2c_continuous", "a2c_discrete")  # as rl_games calls it
+PRINTED = "Hydra prints with --cfg job --resolve"
 # Of `params.config`, with what cannot be had; false or absent is what a member needs.
 REFUSED = {
     "multi_gpu": "a member is trained by one process",
@@ -27,10 +28,7 @@ def composed(content: Mapping[str, Any]) -> Unfit | None:
     others = content.get("defaults") or []
     if others in ([], ["_self_"]):
         return None
-    return (
-        "defaults",
-        "only Hydra reads the files that it names; give the whole file, which Hydra prints with --cfg job --resolve",
-    )
+    return "defaults", f"only Hydra reads the files that it names; give the whole file, which {PRINTED}"
 
 
 def unfit(params: Mapping[str, Any]) -> Unfit | None:
@@ -40,10 +38,7 @@ def unfit(params: Mapping[str, Any]) -> Unfit | None:
     if name not in PPO:
         return "params.algo.name", f"{name} is not rl_games' PPO; choose from {', '.join(PPO)}"
     for path, text in _interpolations(params, "params"):
-        return (
-            path,
-            f"only Hydra resolves {text}; write the value, or the one that Hydra prints with --cfg job --resolve",
-        )
+        return path, f"only Hydra resolves {text}; write the value, or the one that {PRINTED}"
     for option, why in REFUSED.items():
         if isinstance(config, Mapping) and config.get(option):
             return f"params.config.{option}", f"cannot be given: {why}"

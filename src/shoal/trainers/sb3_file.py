@@ -96,9 +96,8 @@ def _check_space(path: str, name: str, there: Any, here: Mapping[str, Any]) -> N
         raise ValueError(f"{path} does not say what its {name} is")
     for part in (part for part in OF_SPACE if part in here or part in there):
         if str(there.get(part)) != str(here.get(part)):
-            raise ValueError(
-                f"{path} has another {name}: {part.strip('_')} is {there.get(part)}, here {here.get(part)}"
-            )
+            what = f"{part.strip('_')} is {there.get(part)}, here {here.get(part)}"
+            raise ValueError(f"{path} has another {name}: {what}")
 
 
 def _check_optimizer(name: str, there: Mapping[str, Any], here: Any) -> None:
