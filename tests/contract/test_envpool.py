@@ -205,6 +205,7 @@ def test_who_has_levels_where_envpool_has_none(said):
 
 @installed
 def test_qt_is_missing(monkeypatch, said):
+    # Private: no public name says whether a library of the system is there.
     monkeypatch.setattr(ours, "_without_qt", lambda: "libQt5Core.so.5: no such file")
     with pytest.raises(BadInput) as error:
         opened("envpool:bigfish")

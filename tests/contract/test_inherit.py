@@ -263,7 +263,7 @@ def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: 
     run = build_run(tiny(env=env, agent=agent, config=config, replay=replay, shards=shards))
     _, hyper = run.evolver.init((0,), run.shard.uid)
     run.shard.begin(hyper)
-    parts = getattr(run.shard, "_shards", [run.shard])
+    parts = getattr(run.shard, "_shards", [run.shard])  # private: no run needs the parts of a shard
     rng = np.random.default_rng(0)
 
     def drawn(x: jax.Array) -> jax.Array:

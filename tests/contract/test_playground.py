@@ -85,6 +85,7 @@ def test_numbers_of_a_configuration_are_env_parameters() -> None:
     try:
         made = registry.make("playground:Weighed", {"reward_config": {"scales": {"upright": 0.75}}})
     finally:
+        # Private to the package, which has no way to take back what is registered.
         del dm_control_suite._envs["Weighed"], dm_control_suite._cfgs["Weighed"]
     assert made.env_parameters["reward_config.scales.upright"] == 0.75 and "ctrl_dt" not in made.env_parameters
     changed = made.with_env_parameters({"reward_config.scales.upright": 2.0})  # type: ignore[misc]
@@ -108,6 +109,7 @@ def test_critics_see_more_where_there_is_more() -> None:
     try:
         spec = registry.make("playground:Told", {}).spec
     finally:
+        # Private to the package, which has no way to take back what is registered.
         del dm_control_suite._envs["Told"], dm_control_suite._cfgs["Told"]
     assert spec.obs_shape == {"state": (5,), "privileged_state": (7,)}
     assert (spec.actor, spec.critic) == (("state",), ("privileged_state",))

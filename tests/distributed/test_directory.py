@@ -283,7 +283,7 @@ def test_a_lease_that_is_removed_by_mistake_is_given_back(join, tmp_path, monkey
     whole = lease.Lease._remove  # private: nothing else lies between seeing that a lease is void and taking it away
 
     def late(self: lease.Lease, holder: str) -> None:
-        monkeypatch.setattr(lease.Lease, "_remove", whole)
+        monkeypatch.setattr(lease.Lease, "_remove", whole)  # private, as above
         faster, link = join("a"), os.link
 
         def back(source: Path, target: Path) -> None:
@@ -297,7 +297,7 @@ def test_a_lease_that_is_removed_by_mistake_is_given_back(join, tmp_path, monkey
             patch.setattr(os, "link", back)
             whole(self, holder)
 
-    monkeypatch.setattr(lease.Lease, "_remove", late)
+    monkeypatch.setattr(lease.Lease, "_remove", late)  # private, as above
     with pytest.raises(BadInput, match="it is at work"):
         join("a")
     assert seen == [[]]

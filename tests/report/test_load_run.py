@@ -63,7 +63,7 @@ def test_the_figure_shows_members_champion_and_hyperparameters(tmp_path: Path, g
     tuned = ["learning rate", "discount", "entropy", "epochs", "minibatches"] if generations else []
     assert names == ["fitness", *tuned]
     assert [len(axes.lines) for axes in figure.axes] == [7 if generations else 0] * len(names)
-    assert figure._repr_png_()[1:4] == b"PNG"
+    assert figure._repr_png_()[1:4] == b"PNG"  # the name by which notebooks ask for a picture
     if generations:
         path = tmp_path / "run"
         members = [row["hyper"]["entropy"] for row in rows(path / "lineage.jsonl")]

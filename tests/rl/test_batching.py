@@ -122,7 +122,7 @@ def test_turns_that_are_taken(form):
 
 def test_turns_that_all_take_need_no_mask(monkeypatch):
     """NaN of turns beyond a member's own never reach it; a turn that none takes is not computed at all."""
-    monkeypatch.setattr(batching, "_one_by_one", lambda: False)
+    monkeypatch.setattr(batching, "_one_by_one", lambda: False)  # private: the form is that of the machine
 
     def body(i: jax.Array, x: jax.Array, limit: jax.Array) -> jax.Array:
         return jnp.where(i < limit, x + 1, jnp.nan)
@@ -273,6 +273,7 @@ def test_a_population_updates_alike_in_both_forms(monkeypatch, name, actions):
     learner, ends = independent(agent), []
     start = jax.jit(learner.init)(jax.random.key(0), jnp.arange(members), hyper)
     for one_by_one in FORMS.values():
+        # Private: the form is that of the machine.
         monkeypatch.setattr(batching, "_one_by_one", lambda one_by_one=one_by_one: one_by_one)
         # Traced anew for each form: a function of its own.
         update, population = jax.jit(lambda *arguments: learner.update(*arguments)), start

@@ -327,6 +327,7 @@ def test_a_process_that_is_killed_before_the_first_interval_is_started_again(
         return ask(self, name, *given)
 
     with pytest.MonkeyPatch.context() as patch:
+        # Private: the steps of a call, which no public name tells apart.
         patch.setattr(TrainerProcess, "_receive", receiving)
         patch.setattr(TrainerProcess, "_ask", asking)
         train(bandit(tmp_path / "r"))

@@ -145,10 +145,8 @@ def _print_result(result: Result, screen: Screen) -> int:
     try:
         page = write_report(result.run_dir)
     except OSError as error:
-        again = f"shoal report {in_shell(result.run_dir)}"
-        return fail(
-            f"the run is done, but its report was not written: {described(error)}; try again with: {again}", FAILED
-        )
+        again = f"try again with: shoal report {in_shell(result.run_dir)}"
+        return fail(f"the run is done, but its report was not written: {described(error)}; {again}", FAILED)
     if champion is None:
         return fail("all members diverged: none ever had a finite fitness", FAILED)
     curves = result.run_dir / "tensorboard"

@@ -52,9 +52,8 @@ RULES = {  # Isaac Lab has no bounds
     "mutate_discount": ("one_minus_log", 10.0),
 }
 # Of `params.env`, what the wrapper of environments takes, and its name in `env_options`.
-WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_groups")} | {
-    "clip_observations": "clip_obs"
-}
+WRAPPER = {name: name for name in ("clip_actions", "obs_groups", "concate_obs_groups")}
+WRAPPER["clip_observations"] = "clip_obs"
 PARTS = ("params", "pbt", "seed")  # of an agent
 # Settings that are not read, and the reason; then those of a task that isaac_task.py makes.
 UNREAD = {
@@ -107,9 +106,8 @@ def translate(
     if isinstance(frames, (int, float)) and 0 < frames < math.inf:
         generations = math.ceil(frames / pbt.interval_steps)
     else:
-        notes.append(
-            "generations: 20 by default; Isaac Lab goes on for max_epochs, which depend on the number of environments"
-        )
+        longer = "Isaac Lab goes on for max_epochs, which depend on the number of environments"
+        notes.append(f"generations: 20 by default; {longer}")
     above, options = changed.get("params", {}), ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
     unread, reaching = (UNREAD | UNREAD_OF_TASK, WRAPPER) if options else (UNREAD, {})
     if options:

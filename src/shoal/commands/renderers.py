@@ -159,9 +159,8 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) ->
         return renderer
     if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
         return Renderer(lambda state, obs: cells(obs), 10)
-    raise BadInput(
-        f"{env} cannot be rendered: it has no renderer, and its observations are no grid: {describe(spec.obs)}"
-    )
+    problem = f"it has no renderer, and its observations are no grid: {describe(spec.obs)}"
+    raise BadInput(f"{env} cannot be rendered: {problem}")
 
 
 def with_pictures(name: str, **options: Any) -> Callable[[], Any]:

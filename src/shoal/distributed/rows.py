@@ -25,9 +25,7 @@ def to_rows(stats: PopulationStats, metrics: dict[str, np.ndarray], extra: list[
     return np.stack([np.asarray(c, np.float64) for c in columns], 1)
 
 
-def from_rows(
-    rows: np.ndarray, like: PopulationStats, metrics: dict[str, np.ndarray]
-) -> tuple[PopulationStats, dict, np.ndarray]:
+def from_rows(rows: np.ndarray, like: PopulationStats, metrics: dict) -> tuple[PopulationStats, dict, np.ndarray]:
     """The stats, metrics and `extra` [M, E] in rows of `to_rows`; names and dtypes as in `like` and `metrics`."""
     columns = iter(rows.T)
     fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}

@@ -135,10 +135,8 @@ def adapted(
         return of(changed(core, values))
 
     def of(core: Any) -> DeviceEnvironment:
-        parameters = changed and with_env_parameters
-        return DeviceEnvironment(
-            spec, partial(begin, core), partial(go_on, core), with_env_parameters=parameters, **more
-        )
+        reset, step, values = partial(begin, core), partial(go_on, core), changed and with_env_parameters
+        return DeviceEnvironment(spec, reset, step, with_env_parameters=values, **more)
 
     def first_step(key: jax.Array) -> tuple[PyTree, PyTree]:
         state, obs = reset(core, key)

@@ -81,9 +81,8 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
             other: Any = with_error_boundary(environment.with_env_parameters(values), env)
         return other
 
-    return environment._replace(
-        reset=reset, step=step, with_env_parameters=environment.with_env_parameters and with_env_parameters
-    )
+    changed = environment.with_env_parameters and with_env_parameters
+    return environment._replace(reset=reset, step=step, with_env_parameters=changed)
 
 
 def _types(tree: PyTree) -> list[Any]:

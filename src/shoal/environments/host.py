@@ -112,9 +112,8 @@ def info_at(infos: Mapping[str, Any], copy: int) -> dict[str, Any]:
 
     Where an array `_NAME` stands beside one, as gymnasium has it, it says which copies have NAME.
     """
-    names = [
-        name for name in infos if not name.startswith("_") and (f"_{name}" not in infos or infos[f"_{name}"][copy])
-    ]
+    there = (name for name in infos if not name.startswith("_"))
+    names = [name for name in there if f"_{name}" not in infos or infos[f"_{name}"][copy]]
     return {name: info_at(x, copy) if isinstance(x := infos[name], Mapping) else x[copy] for name in names}
 
 

@@ -90,9 +90,7 @@ SUITES = {  # in the order in which a bare name is looked for
     "jumanji": Suite("jumanji", jumanji_environment, lambda: LISTED["jumanji"], True),
     "playground": Suite("mujoco_playground", playground_environment, lambda: LISTED["playground"], True),
     "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False, lambda name: True, missing_extras, of_modules=True),
-    "envpool": Suite(
-        "envpool", envpool.envpool_environment, envpool.names, False, in_gymnasium=envpool.EQUAL.__contains__
-    ),
+    "envpool": Suite("envpool", envpool.envpool_environment, envpool.names, False, envpool.EQUAL.__contains__),
 }
 
 

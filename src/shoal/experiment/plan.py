@@ -107,7 +107,7 @@ class Plan(NamedTuple):
 
     @property
     def halves(self) -> str:
-        """When members end; nothing where nobody does."""
+        """The shares of the run after which members end; empty where none does."""
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])
         return f"{self.sizes[0][1]} members: {then}" if then else ""
 

@@ -197,15 +197,13 @@ def _convolve(graph: Graph, step: Any, x: Value, kernel: Value) -> Value:
 
 
 SAME_NAME = "add sub mul div max min neg abs exp log tanh sqrt sin cos erf sign floor ceil pow and or xor not round"
-OTHER_NAME = {
-    **{"logistic": "Sigmoid", "eq": "Equal", "lt": "Less", "le": "LessOrEqual"},
-    **{"gt": "Greater", "ge": "GreaterOrEqual"},
-}
+COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 OPERATIONS: dict[str, Callable] = {
     **{name: _each(name.title()) for name in SAME_NAME.split()},
-    **{name: _each(operation) for name, operation in OTHER_NAME.items()},
+    **{name: _each(operation) for name, operation in COMPARISONS.items()},
     **dict.fromkeys(("stop_gradient", "copy"), lambda graph, step, x: x),
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
+    "logistic": _each("Sigmoid"),
     "rem": _each("Mod", fmod=1),
     "ne": lambda graph, step, a, b: graph.add("Not", graph.add("Equal", *_together(step, (a, b)))),
     "square": lambda graph, step, x: graph.add("Mul", x, x),

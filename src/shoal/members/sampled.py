@@ -45,9 +45,8 @@ class SampledShard(CompiledShard):
         self._learner, layout = kind.learner, self._layout
         learner = kind.learner
         self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
-        self._improve = layout.program(
-            self._improve_members, OF_POPULATION, True, *[False] * 4, out=(OF_POPULATION, True), donate=(0, 1)
-        )
+        improved = (OF_POPULATION, True)
+        self._improve = layout.program(self._improve_members, *improved, *[False] * 4, out=improved, donate=(0, 1))
         updated = (OF_POPULATION, False)
         self._update_distribution = layout.gather(learner.tell, OF_POPULATION, False, False, False, out=updated)
         self._make_keys = layout.gather(self._keys_of, False, out=False)

@@ -26,7 +26,8 @@ import numpy as np
 LENGTHS = (1.6, 0.8, 0.4, 0.2, 0.1)
 FORGETTING = (0.0, 0.01, 0.05, 0.2)
 NOISES = (100.0, 10.0, 1.0, 0.1, 1e-2)
-Box = tuple[np.ndarray, np.ndarray]
+Array = np.ndarray
+Box = tuple[Array, Array]
 STEPS = 60  # uphill, after which hyperparameters move by less than matters
 
 
@@ -34,26 +35,26 @@ STEPS = 60  # uphill, after which hyperparameters move by less than matters
 class Process:
     """n observations y at points x and times t: float64 [n, D], [n], [n]; y is standardised."""
 
-    x: np.ndarray
-    t: np.ndarray
-    y: np.ndarray
+    x: Array
+    t: Array
+    y: Array
     length: float
     forgetting: float
     noise: float
     variance: float
 
-    def predict(self, x: np.ndarray, t: float) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, x: Array, t: float) -> tuple[Array, Array]:
         """Mean and standard deviation [K] of the function at points [K, D]."""
         k = correlation(x, np.full(len(x), t), self.x, self.t, self.length, self.forgetting)
         left = 1 - np.einsum("ki,ij,kj->k", k, self._inverse, k)
         return np.einsum("ki,i->k", k, self._weights), np.sqrt(self.variance * np.maximum(left, 0))
 
-    def expecting(self, x: np.ndarray, t: float) -> Process:
+    def expecting(self, x: Array, t: float) -> Process:
         """Return the process after observing the mean at a point [D], which is then not explored again."""
         y = self.predict(x[None], t)[0]
         return replace(self, x=np.vstack([self.x, x]), t=np.append(self.t, t), y=np.append(self.y, y))
 
-    def bound(self, x: np.ndarray, t: float, kappa: float) -> tuple[np.ndarray, np.ndarray]:
+    def bound(self, x: Array, t: float, kappa: float) -> tuple[Array, Array]:
         """Mean plus kappa standard deviations [K] at points [K, D], and its gradients [K, D]."""
         k = correlation(x, np.full(len(x), t), self.x, self.t, self.length, self.forgetting)
         solved = np.einsum("kj,ij->ki", k, self._inverse)
@@ -63,24 +64,22 @@ class Process:
         return (k * self._weights).sum(1) + kappa * std, gradient
 
     @cached_property
-    def _inverse(self) -> np.ndarray:
+    def _inverse(self) -> Array:
         c = correlation(self.x, self.t, self.x, self.t, self.length, self.forgetting)
         return inverted(c + self.noise * np.eye(len(c)))[0]
 
     @cached_property
-    def _weights(self) -> np.ndarray:
+    def _weights(self) -> Array:
         return np.einsum("ij,j->i", self._inverse, self.y)
 
 
-def correlation(
-    x: np.ndarray, t: np.ndarray, other: np.ndarray, times: np.ndarray, length: float, forgetting: float
-) -> np.ndarray:
+def correlation(x: Array, t: Array, other: Array, times: Array, length: float, forgetting: float) -> Array:
     """The kernel without s², [n, m], of n points at their times with m others."""
     squares = np.square(x[:, None] - other[None]).sum(-1)
     return np.exp(-squares / (2 * length**2)) * (1 - forgetting) ** (np.abs(t[:, None] - times[None]) / 2)
 
 
-def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def inverted(a: Array) -> tuple[Array, Array]:
     """Invert symmetric positive definite matrices by Gauss and Jordan: inverses [..., n, n], and log determinants [...]."""
     a, logarithm = a.copy(), np.zeros(a.shape[:-2])
     for i in range(a.shape[-1]):
@@ -94,7 +93,7 @@ def inverted(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return a, logarithm
 
 
-def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
+def fitted(x: Array, t: Array, y: Array) -> Process:
     """The process of the highest likelihood. y is standardised, or somewhat narrower."""
     found, highest = None, -np.inf
     noises = np.array(NOISES)[:, None, None] * np.eye(len(y))
@@ -111,8 +110,8 @@ def fitted(x: np.ndarray, t: np.ndarray, y: np.ndarray) -> Process:
 
 
 def highest_bound(
-    process: Process, starts: np.ndarray, free: Sequence[int], choices: Sequence[np.ndarray], t: float, box: Box
-) -> np.ndarray:
+    process: Process, starts: Array, free: Sequence[int], choices: Sequence[Array], t: float, box: Box
+) -> Array:
     """Maximise the bound from some starts [S, D]: move the coordinates `free` within the box, try every choice at the best
     point, and move again. Returns the best point [D].
 
@@ -129,7 +128,7 @@ def highest_bound(
     return _climb(process, best[None], free, t, kappa, box) if choices else best
 
 
-def _climb(process: Process, starts: np.ndarray, free: Sequence[int], t: float, kappa: float, box: Box) -> np.ndarray:
+def _climb(process: Process, starts: Array, free: Sequence[int], t: float, kappa: float, box: Box) -> Array:
     """Move all starts uphill at once, by Rprop (Riedmiller & Braun 1993).
 
     The step of a coordinate grows while its slope keeps its sign, and shrinks where that changes.

@@ -6,8 +6,9 @@ import math
 import signal
 import time
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import partial, reduce
+from operator import getitem
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from rich.console import Group
@@ -110,7 +111,7 @@ class Display(Callback):
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
         self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # an estimate where there is a budget
         if DETERMINANT in event.metrics:
-            self._columns = self._columns | {"determinant": _metric(DETERMINANT)}
+            self._columns = self._columns | {"determinant": _metric("members", DETERMINANT, 0)}
         row = (
             f"{self._done}/{self._total}",
             *(value(event.rows) for value in self._columns.values()),
@@ -208,14 +209,9 @@ def _copies(rows: Rows) -> str:
     return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
 
 
-def _fitness(kind: str) -> Column:
-    """Best, median or worst fitness."""
-    return lambda rows: _figure(rows.metrics["fitness"][kind])
-
-
-def _metric(name: str) -> Column:
-    """A metric of the population."""
-    return lambda rows: _figure(rows.metrics["members"][name][0])
+def _metric(*path: str | int) -> Column:
+    """A number of the generation, by its path in the row of metrics.jsonl."""
+    return lambda rows: _figure(reduce(getitem, path, cast(Any, rows.metrics)))
 
 
 def _hyper(name: str) -> Column:
@@ -233,14 +229,9 @@ def _figure(value: float | None) -> str:
     return "nan" if value is None else f"{value:.4g}"
 
 
-FITNESS = {kind: _fitness(kind) for kind in ("best", "median", "worst")}
-SAMPLED = {
-    "mean": _fitness("best"),
-    "rank": _metric("mean/rank"),
-    "lowest": _metric("returns/min"),
-    "average": _metric("returns/mean"),
-    "highest": _metric("returns/max"),
-}
+FITNESS = {kind: _metric("fitness", kind) for kind in ("best", "median", "worst")}
+RETURNS = {"rank": "mean/rank", "lowest": "returns/min", "average": "returns/mean", "highest": "returns/max"}
+SAMPLED = {"mean": FITNESS["best"]} | {title: _metric("members", name, 0) for title, name in RETURNS.items()}
 DETERMINANT = "diversity/determinant"
 ALIKE = (
     "all members of the first generation have the same return, so there is nothing to learn from; try a larger sigma or "

@@ -17,6 +17,8 @@ from shoal.records.jsonl import each_line
 if TYPE_CHECKING:
     from shoal.core.population import ChampionSoFar
 
+CHAMPION = ("uid", "generation", "fitness", "level")  # numbers of the champion in a row of metrics.jsonl
+
 
 class Rows(NamedTuple):
     """The rows of a generation in the files of a run."""
@@ -76,12 +78,7 @@ class Generation:
             "steps": self.steps,
             "evaluation_steps": self.evaluation_steps,
             "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
-            "champion": {
-                "uid": champion.uid,
-                "generation": champion.generation,
-                "fitness": finite_or_none(champion.fitness),
-                "level": finite_or_none(champion.level),
-            },
+            "champion": {name: finite_or_none(getattr(champion, name)) for name in CHAMPION},
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),
             "timing": self.timing,

@@ -24,9 +24,8 @@ def tree(layout: Layout) -> list[Block]:
     """The family tree: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = layout.table, layout.run.trace
     if len(table.generations) == 1:
-        return [
-            Figure("One generation", "Nobody has had the chance to copy yet.", "The tree starts with the second one.")
-        ]
+        finding = "Nobody has had the chance to copy yet."
+        return [Figure("One generation", finding, "The tree starts with the second one.")]
     crowded = bool(table.copied.sum() > EDGES)
     rank, families = _ranking(layout), _families(layout.run)
     x, y = layout.count.place(table.counted), _by_kinship(layout) if crowded else _by_member(layout)
@@ -128,9 +127,8 @@ def _branches(layout: Layout, x: np.ndarray, y: np.ndarray, rank: np.ndarray) ->
             if of[begin] >= 0:
                 ends = [begin - 1, end - 1]
                 strokes[of[begin]].append(line(x[ends], y[ends, column]))
-    looks = {
-        kind: f"{'kin' if kind > COLOURS else 'lost'} c{COLOURS - kind % (COLOURS + 1)}" for kind in sorted(strokes)
-    }
+    names = {kind: "kin" if kind > COLOURS else "lost" for kind in sorted(strokes)}
+    looks = {kind: f"{name} c{COLOURS - kind % (COLOURS + 1)}" for kind, name in names.items()}
     return [Stroke("".join(strokes[kind]), of) for kind, of in looks.items()]
 
 
@@ -152,9 +150,8 @@ def _table(layout: Layout) -> Markup:
     for column, size in list(_families(layout.run).items())[:60]:
         lived = layout.table.counted[(layout.table.founders == column).any(axis=1)]
         rows.append([int(layout.table.uids[column]), size, int(lived[-1])])
-    return parts.folded(
-        parts.table(["founder", "descendants at the end", "last generation with any"], rows, "Founders")
-    )
+    heads = ["founder", "descendants at the end", "last generation with any"]
+    return parts.folded(parts.table(heads, rows, "Founders"))
 
 
 def _families(run: Run) -> dict[int, int]:

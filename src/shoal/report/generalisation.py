@@ -47,9 +47,8 @@ def on_levels(run: Run) -> list[str]:
     """Returns of the champion in its final evaluation, on levels of each purpose; empty where there are none."""
     returns = []
     for name, words in PURPOSES.items():
-        mean, error = (
-            number(inner(run.result, "champion", "levels", name).get(of)) for of in ("mean", "standard_error")
-        )
+        found = inner(run.result, "champion", "levels", name)
+        mean, error = (number(found.get(of)) for of in ("mean", "standard_error"))
         if mean == mean:
             returns.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
     return returns

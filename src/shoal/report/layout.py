@@ -151,7 +151,6 @@ def ends(bounds: Range) -> tuple[float, float]:
     """The ends of a range, counted in its scale; NaN where it has none."""
     if bounds.choices:
         return 0.0, len(bounds.choices) - 1.0
-    low, high = charts.scaled(
-        [np.nan if end is None else end for end in (bounds.low, bounds.high)], bounds.scale
-    ).tolist()
+    known = [np.nan if end is None else end for end in (bounds.low, bounds.high)]
+    low, high = charts.scaled(known, bounds.scale).tolist()
     return low, high

@@ -167,9 +167,8 @@ class RunFiles:
         except (Irregular, OSError) as error:
             if not self._lenient:
                 raise
-            self.problems.append(
-                f"{name} {error.short}" if isinstance(error, Irregular) else f"{name}: {error.strerror}"
-            )
+            what = f" {error.short}" if isinstance(error, Irregular) else f": {error.strerror}"
+            self.problems.append(f"{name}{what}")
         except (ValueError, BadInput):
             self.problems.append(f"{name} is damaged")
         return {}

@@ -33,9 +33,8 @@ def bounds(run: Run) -> Block:
         advice = f"Widen the range {' and '.join(sides)}, if the value allows it." if sides else "Fine as it is."
         least, *_, most = bounds.choices or (bounds.low, bounds.high)
         allowed = f"{text(float(least or 0))} to {text(float(most or 0))}"
-        rows.append(
-            [name, allowed, parts.share(100 * low, 100 * high), f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice]
-        )
+        drawn = parts.share(100 * low, 100 * high)
+        rows.append([name, allowed, drawn, f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice])
     if not rows:
         return parts.empty("No tuned hyperparameter has bounds.")
     finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."

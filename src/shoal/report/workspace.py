@@ -33,9 +33,8 @@ def is_workspace(path: Path) -> bool:
 
 def workers(path: Path) -> list[Run]:
     """The runs of all workers so far, by name."""
-    return [
-        read_run(folder) for folder in sorted((path / "workers").iterdir()) if (folder / "experiment.yaml").is_file()
-    ]
+    folders = sorted((path / "workers").iterdir())
+    return [read_run(folder) for folder in folders if (folder / "experiment.yaml").is_file()]
 
 
 def read_workspace(path: Path) -> Run:

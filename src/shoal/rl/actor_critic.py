@@ -87,9 +87,8 @@ class ActorCritic:
         params: dict[str, Any] = {"networks": list(networks)}
         if self._config.recurrent:
             carry = self.carry((1,))[0]
-            params["recurrent"] = [
-                self._cell.init(stream(k, "recurrent"), carry, x) for k, x in zip(keys, seen, strict=True)
-            ]
+            cells = zip((stream(k, "recurrent") for k in keys), seen, strict=True)
+            params["recurrent"] = [self._cell.init(k, carry, x) for k, x in cells]
             seen = (carry[1],)
         policy, critic = self._policy.init(policy_key, seen[0]), self._critic.init(critic_key, seen[-1])
         return params | {"policy": policy, "critic": critic}

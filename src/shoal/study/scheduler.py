@@ -127,12 +127,8 @@ class Scheduler(Callback):
 
         patient: wait until it is known whether the holder of a lease is alive
         """
-        if (
-            trial.key in self.failed
-            or self._is_done(trial)
-            or not self._can_start(trial)
-            or not self._is_due(trial.key, patient)
-        ):
+        over = trial.key in self.failed or self._is_done(trial)
+        if over or not self._can_start(trial) or not self._is_due(trial.key, patient):
             return False
         name = self._path / "leases" / "-".join(trial.key.parts)
         if name.exists() and not patient:

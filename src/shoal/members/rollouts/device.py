@@ -19,22 +19,9 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout
+from shoal.members.rollouts import episodes
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
-from shoal.members.rollouts.episodes import (
-    Interval,
-    Progress,
-    Trained,
-    add_metrics,
-    advance,
-    begin,
-    broken,
-    disown,
-    forget,
-    mean_metrics,
-    merge,
-    no_episodes,
-    no_metrics,
-)
+from shoal.members.rollouts.episodes import Interval, Progress, Trained
 from shoal.rl.schedules import scheduled, share_done
 
 
@@ -61,15 +48,15 @@ class DeviceRollouts(DeviceEpisodes):
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
         self.programs = (self._begin, self._train, self._test)
 
-    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
-        """Begin to compile `train`, and `evaluate` for E episodes, side by side, for a population of these shapes."""
+    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, count: int) -> None:
+        """Begin to compile `train`, and `evaluate` for so many episodes, side by side, for a population of these shapes."""
         if self._train.begun:
             return
         key, population = jax.random.key(0), shapes()
         world = jax.eval_shape(self._reset, uid, population.env_parameters, key)
         with suppress(Exception):  # errors are raised where the programs are called
             self._train.begin(*self._train_arguments(population, world, uid, key))
-        self._test.begin(*self._test_arguments(population, jax.random.split(key, (len(uid), episodes)), "validation"))
+        self._test.begin(*self._test_arguments(population, jax.random.split(key, (len(uid), count)), "validation"))
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
         """Reset every environment; `env_parameters` [N] each."""
@@ -90,7 +77,7 @@ class DeviceRollouts(DeviceEpisodes):
         members, _, metrics, outcome = state
         finished = jax.tree.map(np.asarray, outcome)
         population = population._replace(members=members[0], shared=members[1])
-        return population, mean_metrics(metrics), finished, finished
+        return population, episodes.mean_metrics(metrics), finished, finished
 
     def _train_arguments(self, population: Population, world: World, uid: np.ndarray, key: jax.Array) -> Any:
         place = self._layout.place
@@ -98,8 +85,9 @@ class DeviceRollouts(DeviceEpisodes):
             each = OF_POPULATION, True, True, *[False] * 3
             names = self._layout.shapes(self._measure, each, True, population, world, uid, key, START, np.int32(0))
             self._metrics += names
-        metrics = place(no_metrics(np, self._metrics, len(uid)))
-        outcome, who = place(no_episodes(np, len(uid))), (place(uid), population.hyper, population.env_parameters)
+        metrics = place(episodes.no_metrics(np, self._metrics, len(uid)))
+        outcome = place(episodes.no_episodes(np, len(uid)))
+        who = place(uid), population.hyper, population.env_parameters
         state = (population.members, population.shared), world, metrics, outcome
         return state, who, place(key, members=False), START, np.int32(0), np.int32(0)
 
@@ -113,8 +101,8 @@ class DeviceRollouts(DeviceEpisodes):
             members, world, metrics, outcome = state
             population = Population(members[0], members[1], hyper, env_parameters)
             population, world, new, finished = self._iterate(population, world, uid, key, progress, i)
-            metrics = add_metrics(jnp, metrics, new)
-            return (population.members, population.shared), world, metrics, merge(jnp, outcome, *finished)
+            metrics = episodes.add_metrics(jnp, metrics, new)
+            return (population.members, population.shared), world, metrics, episodes.merge(jnp, outcome, *finished)
 
         return jax.lax.fori_loop(first, first + count, iteration, state)
 
@@ -126,7 +114,7 @@ class DeviceRollouts(DeviceEpisodes):
         update_keys = member_keys(stream(key, "update"), uid)
         now = population._replace(hyper=scheduled(population.hyper, share_done(progress, i)))
         population, metrics = self._learner.update(now, rollout, update_keys)
-        return population, world, metrics | {"steps/broken": broken(rollout)}, finished
+        return population, world, metrics | {"steps/broken": episodes.broken(rollout)}, finished
 
     def _measure(self, *arguments: Any) -> Metrics:
         """The metrics of `_iterate`."""
@@ -152,7 +140,7 @@ class DeviceRollouts(DeviceEpisodes):
             done = now.terminated | now.truncated
             after = self._after(population, now, carry)
             carry = tree.where(done, agent.carry(done.shape), carry)
-            progress, *finished = advance(jnp, world.progress, now.reward, done)
+            progress, *finished = episodes.advance(jnp, world.progress, now.reward, done)
             taken = Rollout(world.obs, action, now.reward, (), now.terminated, now.truncated, extras)._replace(**after)
             return World(state, now.obs, carry, progress), (taken, tuple(finished))
 
@@ -193,14 +181,14 @@ class DeviceRollouts(DeviceEpisodes):
         shape = (uid.shape[0], self._learner.agent.environments)
         reset_all = self._in_training(lambda tuned, key: tuned.reset(key), env_parameters)
         state, obs = reset_all(environment_keys(key, uid, shape[1]))
-        return World(state, obs, self._learner.agent.carry(shape), begin(jnp, *shape))
+        return World(state, obs, self._learner.agent.carry(shape), episodes.begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:
         """Members where `copied` [N] have new weights: their episodes under way no longer count."""
         assert self.world is not None
         progress = self.world.progress
-        carry = forget(self.world.carry, self._learner.agent.carry(progress.counts.shape), copied)
-        carry, counts = self._layout.place((carry, disown(progress, copied)))
+        carry = episodes.forget(self.world.carry, self._learner.agent.carry(progress.counts.shape), copied)
+        carry, counts = self._layout.place((carry, episodes.disown(progress, copied)))
         self.world = self.world._replace(carry=carry, progress=progress._replace(counts=counts))
 
     def state(self) -> PyTree:

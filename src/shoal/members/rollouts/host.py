@@ -19,20 +19,8 @@ from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.members.devices import Layout
-from shoal.members.rollouts.episodes import (
-    Interval,
-    Trained,
-    add_metrics,
-    advance,
-    begin,
-    broken,
-    disown,
-    forget,
-    mean_metrics,
-    merge,
-    no_episodes,
-    no_metrics,
-)
+from shoal.members.rollouts import episodes
+from shoal.members.rollouts.episodes import Interval, Trained
 from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
 from shoal.rl.schedules import scheduled, share_done
 
@@ -47,16 +35,15 @@ class HostRollouts(HostEpisodes):
         kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
-        self._update = layout.program(
-            self._update_members, kept, *[True] * 4, False, False, out=(kept, True, True), donate=(1,)
-        )
+        given, out = (kept, *[True] * 4, False, False), (kept, True, True)
+        self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
         self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
         self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._obs: PyTree = ()
         self._carry: PyTree = ()
         self._fresh: PyTree = ()  # the carry at the start of episodes
-        self._progress = begin(np, 0, 0)
+        self._progress = episodes.begin(np, 0, 0)
         self.programs = (self._act, self._update, self._test, *([self._value] if self._value else []))
 
     def sibling(self) -> Self:
@@ -64,7 +51,7 @@ class HostRollouts(HostEpisodes):
         other._training = None
         return other
 
-    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, episodes: int) -> None:
+    def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, count: int) -> None:
         """Nothing is compiled ahead: these programs are small, and are compiled at their first call."""
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
@@ -75,7 +62,7 @@ class HostRollouts(HostEpisodes):
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = arranged(self._training.reset(seeds), shape)
         self._carry = self._fresh = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
-        self._progress = begin(np, *shape)
+        self._progress = episodes.begin(np, *shape)
 
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
     def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
@@ -87,7 +74,7 @@ class HostRollouts(HostEpisodes):
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who, pause = place(uid), interval.pause
         self._turn(population.env_parameters)
-        returned = measured = no_episodes(np, len(uid))
+        returned = measured = episodes.no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
         (learned, buffer, own), shared = population.members, population.shared
@@ -97,8 +84,8 @@ class HostRollouts(HostEpisodes):
             act_key, update_key = (place(stream(now, purpose), members=False) for purpose in ("act", "update"))
             rollout, finished = self._collect(acting, who, act_key)
             total, value, length, counted = finished
-            returned = merge(np, returned, total, length, counted)
-            measured = merge(np, measured, value, length, counted)
+            returned = episodes.merge(np, returned, total, length, counted)
+            measured = episodes.merge(np, measured, value, length, counted)
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
                 acting = (learned, shared, hyper)
@@ -114,10 +101,10 @@ class HostRollouts(HostEpisodes):
             if not off_policy:
                 pause(metrics, i + 1)
                 acting = (learned, shared, hyper)
-            sums = add_metrics(jnp, sums or no_metrics(jnp, metrics, len(uid)), metrics)
+            sums = episodes.add_metrics(jnp, sums or episodes.no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, interval.iterations)
         population = population._replace(members=Member(learned, buffer, own), shared=shared)
-        return population, mean_metrics(sums), returned, measured
+        return population, episodes.mean_metrics(sums), returned, measured
 
     def _turn(self, env_parameters: PyTree) -> None:
         """Give the copies that members train in the `env_parameters` [N] of theirs."""
@@ -139,7 +126,7 @@ class HostRollouts(HostEpisodes):
             terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
             done = terminated | truncated
             reward = step.reward.reshape(shape)
-            self._progress, total, length, counted = advance(np, self._progress, reward, done)
+            self._progress, total, length, counted = episodes.advance(np, self._progress, reward, done)
             ends.append((total, worth(told, total, reward, done), length, counted))
             final_obs = arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
@@ -180,14 +167,14 @@ class HostRollouts(HostEpisodes):
         """The members after the update of `when`: the progress of the run before the interval, and the iteration."""
         population = Population(Member(kept[0], *spent), kept[1], scheduled(hyper, share_done(*when)))
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
-        metrics |= {"steps/broken": broken(rollout)}
+        metrics |= {"steps/broken": episodes.broken(rollout)}
         members = population.members
         return (members.learned, population.shared), (members.replay_buffer, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""
-        self._progress = self._progress._replace(counts=disown(self._progress, copied))
-        self._carry = forget(self._carry, self._fresh, copied)
+        self._progress = self._progress._replace(counts=episodes.disown(self._progress, copied))
+        self._carry = episodes.forget(self._carry, self._fresh, copied)
 
     def close(self) -> None:
         if self._training is not None:
