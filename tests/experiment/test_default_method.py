@@ -51,6 +51,26 @@ def test_one_agent_alone_has_the_default_hyperparameters() -> None:
     assert plan.evolver.init((0, 0), np.arange(1))[1]["learning_rate"] == np.float32(3e-4)
 
 
+@pytest.mark.parametrize(
+    ("method", "held"),
+    [
+        ({"name": "pbt", "default_members": 0.5}, 4),
+        ({"name": "pbt", "initial": "default"}, 8),
+        ({"name": "mf_pbt", "initial": "default", "periods": [1]}, 8),
+    ],
+    ids=shown,
+)
+def test_what_has_no_default_is_sampled_for_members_that_hold_the_defaults(method: dict[str, Any], held: int) -> None:
+    space = {
+        "learning_rate": [1e-5, 1e-2, "log"],
+        "entropy_coefficient": {"low": 1e-4, "high": 0.1, "scale": "log", "initial": "sampled"},
+    }
+    plan = make_plan(tiny(hyper={}, population=8, space=space, method=method))
+    first = plan.evolver.init((0, 0), np.arange(8))[1]
+    assert (first["learning_rate"] == np.float32(3e-4)).sum() == held
+    assert len({*first["entropy_coefficient"].tolist()}) == 8
+
+
 @pytest.mark.parametrize("population", [4, 8, 16])
 @pytest.mark.parametrize(
     "changes", [{}, {"budget": 100_000}, {"shards": 2}, {"exchange": "mpi"}, DIRECTORY, {"generations": 30}], ids=shown

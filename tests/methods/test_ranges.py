@@ -44,6 +44,7 @@ def holds(r: Range, x: np.ndarray) -> None:
     [
         Range(),
         Range(low=1.0),
+        Range(1.0, 2.0, start=1.5, initial="sampled"),
         Range(2.0, 1.0),
         Range(1.0, 1.0),
         Range(float("nan"), 1.0),

@@ -19,6 +19,7 @@ class Range:
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
     start:     the first value of every member; by default the method says where they begin
+    initial:   sampled: it has no default, so that members which begin with the others' defaults sample it too
     """
 
     low: float | None = None
@@ -28,6 +29,7 @@ class Range:
     choices: tuple[float, ...] | None = None
     ordered: bool = False
     start: float | None = None
+    initial: Literal["sampled"] | None = None
 
     @staticmethod
     def in_full(value: Any) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class SearchSpace(NamedTuple):
     """The hyperparameters of a population.
 
     ranges: what is tuned
-    defaults: the default value of each of these, within its range
+    defaults: the default value of each of these that has one, within its range
     fixed: the values of all others
     """
 

@@ -240,8 +240,8 @@ def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
                     check_limits(agent, f"space.{x}.{end}", x, number)
     given = agent.hyper._asdict() | e.hyper
     fixed = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    start = {x: float(nearest(r, np.array(known[x] if r.start is None else r.start))) for x, r in space.items()}
-    return SearchSpace(space, start, fixed)
+    begin = {x: known[x] if r.start is None else r.start for x, r in space.items() if r.initial != "sampled"}
+    return SearchSpace(space, {x: float(nearest(space[x], np.array(value))) for x, value in begin.items()}, fixed)
 
 
 def check_env_parameters(e: Experiment, kind: Kind, evolver: PureEvolver) -> None:

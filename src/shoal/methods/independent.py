@@ -32,7 +32,7 @@ class Tuning(Method):
         def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             hyper = same_for_all(search.fixed, len(uid))
             for name, r in search.ranges.items():
-                at = search.defaults[name] if self.initial == "default" else r.start
+                at = search.defaults.get(name) if self.initial == "default" else r.start
                 sampled = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
                 hyper[name] = sampled if at is None else nearest(r, np.full(len(uid), at))
             return (), hyper

@@ -25,6 +25,8 @@ def validate(name: str, r: Range) -> None:
     def fail(problem: str) -> NoReturn:
         raise BadField(f"space.{name}", problem)
 
+    if r.start is not None and r.initial is not None:
+        fail(f"give either start or initial, not both: start = {r.start:g} is the first value of every member")
     if r.choices is not None:
         if r.low is not None or r.high is not None:
             fail("give either choices or the bounds low and high, not both")
