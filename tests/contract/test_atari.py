@@ -17,6 +17,7 @@ from shoal.core.spec import Discrete, Spec
 from shoal.environments import registry
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
+from shoal.environments.objective import in_infos
 from shoal.rl.frames import stacking
 
 pytest.importorskip("ale_py")
@@ -32,7 +33,7 @@ def opened(game: str, **options: Any) -> HostEnvironment:
 
 def test_an_agent_that_stacks_frames_sees_what_the_option_shows():
     """Over the ends of episodes; what it gets and stores are single frames."""
-    whole, single = (opened("Pong", **CERTAIN, max_episode_steps=5, frame_stack=k).open(2, None) for k in (3, 1))
+    whole, single = (opened("Pong", **CERTAIN, max_episode_steps=5, frame_stack=k).open(2) for k in (3, 1))
     agent = stacking(echo(), Spec((1, 84, 84), "uint8", Discrete(6)), 3)
     expected, obs, carry = whole.reset([1, 1]), single.reset([1, 1]), agent.carry((2,))
     for t in range(12):
@@ -51,18 +52,18 @@ def test_atari(vectorization):
     environment = opened("Pong", max_episode_steps=3, frame_stack=2, **vectorization)
     assert environment.spec == Spec((2, 84, 84), "uint8", Discrete(6))
     assert (environment.at_levels is None) == (not vectorization), "its levels are gymnasium's seeds"
-    vector = environment.open(2, "episode_frame_number")
+    vector = environment.open(2)
     try:
         first = vector.reset([1, 1])
         np.testing.assert_array_equal(first[0], first[1])
         frames = []
         for t in range(3):
-            step, told = vector.step(np.zeros(2, np.int32))
+            step, info_of = vector.step(np.zeros(2, np.int32))
             np.testing.assert_array_equal(step.truncated, [t == 2] * 2)
             np.testing.assert_array_equal(step.final_obs[:, 0], (first if not frames else frames[-1].final_obs)[:, 1])
             frames.append(step)
         assert step.final_obs.dtype == np.uint8 and step.final_obs.max() > 100
-        frame = told(step.truncated)
+        frame = in_infos("episode_frame_number", info_of, step.truncated)
         assert ((frame > 12) & (frame <= 12 + 30)).all(), "after up to 30 frames without an action"
         assert (step.obs[:, 0] == step.obs[:, 1]).all(), "of new episodes, whose first frame fills the stack"
     finally:
@@ -76,17 +77,16 @@ GAMES = [("Breakout", 4, 250, 84), ("Breakout", 1, 900, 84), ("SpaceInvaders", 4
 def test_the_vector_equals_the_wrappers_of_gymnasium(game, frameskip, steps, size):
     """Bit for bit, over the ends of games: observations, rewards, ends, and what the info tells of each game."""
     options = CERTAIN | {"frame_stack": 3, "frameskip": frameskip, "screen_size": size}
-    ours, theirs = (
-        opened(game, **options, **more).open(2, "episode_frame_number") for more in ({}, {"vectorization": "sync"})
-    )
+    ours, theirs = (opened(game, **options, **more).open(2) for more in ({}, {"vectorization": "sync"}))
     np.testing.assert_array_equal(ours.reset([1, 2]), theirs.reset([1, 2]))
     rng, ended, every = np.random.default_rng(0), 0, np.ones(2, bool)
     for t in range(steps):
         action = rng.integers(4, size=2).astype(np.int32)
-        (step, told), (expected, its_told) = ours.step(action), theirs.step(action)
+        (step, info_of), (expected, its_info_of) = ours.step(action), theirs.step(action)
         for name, x in step._asdict().items():
             np.testing.assert_array_equal(x, getattr(expected, name), err_msg=f"{name} at step {t}")
-        np.testing.assert_array_equal(told(every), its_told(every))
+        frames = (in_infos("episode_frame_number", info, every) for info in (info_of, its_info_of))
+        np.testing.assert_array_equal(*frames)
         ended += int(step.terminated.sum())
     assert ended > 0
     ours.close()
@@ -95,7 +95,7 @@ def test_the_vector_equals_the_wrappers_of_gymnasium(game, frameskip, steps, siz
 
 def test_seeds_decide():
     """What copies see depends on their seeds alone, however often they are asked."""
-    vector = opened("Breakout").open(3, None)
+    vector = opened("Breakout").open(3)
     action = np.ones(3, np.int32)
 
     def seen(seeds: list[int]) -> np.ndarray:
@@ -114,12 +114,12 @@ def test_a_lost_life_ends_an_episode_and_the_game_goes_on():
     assert environment.measured is not None
     lives: dict[str, list[float]] = {}
     for name, played in (("training", environment), ("measured", environment.measured)):
-        vector, rng = played.open(1, "lives"), np.random.default_rng(0)
+        vector, rng = played.open(1), np.random.default_rng(0)
         vector.reset([1])
         lives[name] = []
         for _ in range(300):
-            step, told = vector.step(rng.integers(4, size=1).astype(np.int32))
-            lives[name] += told(step.terminated)[step.terminated].tolist()
+            step, info_of = vector.step(rng.integers(4, size=1).astype(np.int32))
+            lives[name] += in_infos("lives", info_of, step.terminated)[step.terminated].tolist()
         vector.close()
     assert lives["training"][:6] == [4, 3, 2, 1, 0, 4] and set(lives["measured"]) == {0}
 
@@ -130,7 +130,7 @@ def test_clipped_rewards_are_for_training_alone():
     assert environment.measured is not None
     rewards = []
     for played in (environment, environment.measured):
-        vector, rng = played.open(1, None), np.random.default_rng(0)
+        vector, rng = played.open(1), np.random.default_rng(0)
         vector.reset([1])
         rewards.append(
             np.array([vector.step(rng.integers(6, size=1).astype(np.int32))[0].reward[0] for _ in range(200)])

@@ -239,7 +239,7 @@ def own(ill: str = "") -> Any:
     if ill == "empty":
         return DeviceEnvironment(Spec((0,), "float32", sound.spec.action), reset, step)
     if ill in ("vector make", "vector reset", "vector shape", "vector step"):
-        return HostEnvironment(sound.spec, lambda n, objective: OwnVector(ill, n))
+        return HostEnvironment(sound.spec, lambda n: OwnVector(ill, n))
     return DeviceEnvironment(sound.spec, reset, step)
 
 
@@ -307,7 +307,7 @@ def test_copies_that_cannot_rest_play_on(said: Said) -> None:
     """And where they can, but fail, the environment is named."""
     env = f"{HERE}:own"
     made = OwnVector("vector step", 2)
-    vector = with_error_boundary(own("vector step")._replace(open=lambda n, objective: made), env).open(2, None)
+    vector = with_error_boundary(own("vector step")._replace(open=lambda n: made), env).open(2)
     vector.rest(np.array([True, False]))
     made.rest = lambda copies: made.fail("vector step")  # type: ignore[attr-defined]
     with pytest.raises(BadInput) as error:

@@ -17,6 +17,7 @@ from shoal.core.types import TimeStep
 from shoal.environments import registry
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
+from shoal.environments.objective import in_infos
 
 LENGTH, STEPS = 3, 8
 KINDS = ("array", "dictionary", "tuple")
@@ -83,13 +84,13 @@ def registered() -> Iterator[None]:
 
 def lived(environment: HostEnvironment, objective: Any = None) -> tuple[Any, list[TimeStep], list[Any]]:
     """The first observation, the steps and the objective after each, all looked at when the last one is over."""
-    vector = with_error_boundary(environment, "x").open(2, objective)
+    vector = with_error_boundary(environment, "x").open(2)
     try:
         first, steps, told = vector.reset([0, 1]), [], []
         for _ in range(STEPS):
-            step, tell = vector.step(np.zeros(2, np.int32))
+            step, info_of = vector.step(np.zeros(2, np.int32))
             steps.append(step)
-            told.append(tell and tell(np.ones(2, bool)))
+            told.append(objective and in_infos(objective, info_of, np.ones(2, bool)))
         return first, steps, told
     finally:
         vector.close()
@@ -130,14 +131,14 @@ def test_in_processes_of_their_own(kind: str) -> None:
 
 @pytest.mark.parametrize("terminates", [True, False])
 def test_of_a_host_environment_of_ones_own(terminates: bool) -> None:
-    own = HostEnvironment(Spec((1,), "float32", Discrete(2)), lambda n, objective: Copies(n, terminates))
+    own = HostEnvironment(Spec((1,), "float32", Discrete(2)), lambda n: Copies(n, terminates))
     check(*lived(own)[:2], terminates)
 
 
 @pytest.mark.parametrize(("env", "options"), [("gym:ALE/Pong-v5", {"frame_stack": 2}), ("envpool:HalfCheetah-v5", {})])
 def test_libraries_that_step_many_copies(env: str, options: dict[str, Any]) -> None:
     """What they show does not change when they step on."""
-    vector = registry.make(env, options | {"max_episode_steps": 3}).open(2, None)
+    vector = registry.make(env, options | {"max_episode_steps": 3}).open(2)
     shape = registry.make(env, options).spec.action.shape
     shown: list[Any] = [vector.reset([0, 1])]
     kept = [jax.tree.map(np.array, shown[0])]

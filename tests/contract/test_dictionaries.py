@@ -216,7 +216,7 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
     shapes = {"bytes": (1, 2), "deep": (2,), "place": (2,), "room": (3,)}
     assert rooms.spec.obs_shape == shapes
     assert rooms.spec.obs_dtype == dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}
-    copies = with_error_boundary(rooms, "x").open(2, None)
+    copies = with_error_boundary(rooms, "x").open(2)
     first, steps = copies.reset([3, 4]), []
     for _ in range(3):
         steps.append(copies.step(np.zeros((2, 1), np.float32))[0])

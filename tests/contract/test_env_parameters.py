@@ -95,7 +95,7 @@ def test_the_state_of_an_environment_is_no_env_parameter(monkeypatch: pytest.Mon
     monkeypatch.setitem(gymnasium.registry, "Worn-v0", gymnasium.envs.registration.EnvSpec("Worn-v0", entry_point=Worn))
     environment = registry.make("gym:Worn-v0", {})
     assert dict(environment.env_parameters) == {"grip": 0.5}
-    vector = environment.open(2, None)
+    vector = environment.open(2)
     vector.set_env_parameters({"grip": np.array([1.0, 2.0])})
     vector.reset([0, 1])
     for _ in range(30):  # beyond the end of an episode

@@ -26,7 +26,7 @@ from shoal.core.types import TimeStep
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.host import HostEnvironment
-from shoal.environments.objective import Minimised
+from shoal.environments.objective import Minimised, in_infos
 from shoal.environments.registry import Environment
 from shoal.environments.spaces import to_bounds
 
@@ -159,20 +159,19 @@ class Breaks(gymnasium.Env):
         return np.array([0.5, said[1]]), float(said[0]), action[0] == 0, False, {"score": 3.0}
 
 
-@pytest.mark.parametrize("objective", [None, "score"])
-def test_what_is_not_finite_ends_the_episode_on_the_host(objective):
+def test_what_is_not_finite_ends_the_episode_on_the_host():
     """NaN, and what is too large for float32, without a word of NumPy's; and an end that comes anyway stays one."""
     gymnasium.register("shoal-test/Breaks-v0", Breaks, disable_env_checker=True)
-    vector = open_environment("gym:shoal-test/Breaks-v0").open(6, objective)
+    vector = open_environment("gym:shoal-test/Breaks-v0").open(6)
     vector.reset([0] * 6)
-    step, told = vector.step(np.array([[1, 1], [1, 2], [1, 3], [2, 1], [3, 3], [0, 3]]))
+    step, info_of = vector.step(np.array([[1, 1], [1, 2], [1, 3], [2, 1], [3, 3], [0, 3]]))
     np.testing.assert_array_equal(np.isnan(step.reward), [False, True, True, True, True, True])
     np.testing.assert_array_equal(step.terminated, [False] * 5 + [True])
     np.testing.assert_array_equal(step.truncated, [False] + [True] * 5)
     np.testing.assert_array_equal(step.obs, [[0.5, 1]] + [[7, 7]] * 5)
     np.testing.assert_array_equal(step.final_obs[:, 0], [0.5] * 6)
     np.testing.assert_array_equal(np.isfinite(step.final_obs[:, 1]), [True, False, False, True, False, False])
-    assert objective is None or told(np.arange(6) > 0).tolist()[1:] == [3] * 5
+    assert in_infos("score", info_of, np.arange(6) > 0).tolist()[1:] == [3] * 5
     assert step.obs.dtype == step.final_obs.dtype == step.reward.dtype == np.float32
     vector.close()
     del gymnasium.registry["shoal-test/Breaks-v0"]
@@ -269,7 +268,7 @@ def test_host_environment(env, options):
     assert isinstance(environment, HostEnvironment)
     name, seeds = env.partition(":")[2], [3, 1, 4]
     singles: Any = [CartPoleEnv() if env == OWN else gymnasium.make(name, **options) for _ in seeds]
-    vector = environment.open(3, None)
+    vector = environment.open(3)
     rng, ended = np.random.default_rng(0), 0
     obs = vector.reset(seeds)
     np.testing.assert_array_equal(obs, [single.reset(seed=s)[0] for single, s in zip(singles, seeds, strict=True)])
@@ -278,8 +277,7 @@ def test_host_environment(env, options):
         continuous = isinstance(space, Continuous)
         action = rng.uniform(space.low, space.high, (3, 1)) if continuous else rng.integers(space.n, size=3)
         action = action.astype(np.float32 if continuous else np.int32)
-        step, told = vector.step(action)
-        assert told is None
+        step, _ = vector.step(action)
         assert step.obs.dtype == step.final_obs.dtype == environment.spec.obs_dtype
         assert step.obs.shape == step.final_obs.shape == (3, *environment.spec.obs_shape)
         assert step.reward.dtype == np.float32 and step.terminated.dtype == step.truncated.dtype == bool
@@ -296,7 +294,7 @@ def test_host_environment(env, options):
 
 
 def test_host_time_limit_truncates():
-    vector = open_environment("gym:Pendulum-v1", max_episode_steps=3).open(2, None)
+    vector = open_environment("gym:Pendulum-v1", max_episode_steps=3).open(2)
     vector.reset([0, 1])
     steps = [vector.step(np.zeros((2, 1), np.float32))[0] for _ in range(6)]
     np.testing.assert_array_equal([s.truncated[0] for s in steps], [False, False, True] * 2)
@@ -307,7 +305,7 @@ def test_host_time_limit_truncates():
 @pytest.mark.slow
 def test_host_environments_in_worker_processes():
     """`vectorization: async` gives what `sync` gives."""
-    vectors = [open_environment("gym:CartPole-v1", vectorization=v).open(3, None) for v in ("sync", "async")]
+    vectors = [open_environment("gym:CartPole-v1", vectorization=v).open(3) for v in ("sync", "async")]
     assert same(*(vector.reset([5, 6, 7]) for vector in vectors))
     for t in range(40):
         action = np.full(3, t % 3 == 0, np.int32)
@@ -330,7 +328,7 @@ def test_copies_that_rest_change_nothing_for_the_others(env, options):
     if env.startswith("envpool"):
         pytest.importorskip("envpool")
     environment = open_environment(env, **options)
-    vector = environment.open(4, None)
+    vector = environment.open(4)
     rng, awake = np.random.default_rng(0), np.array([True, False, True, False])
     actions = rng.integers(0, environment.spec.action.n, (60, 4))
 
@@ -384,12 +382,12 @@ def score() -> HostEnvironment:
 def test_objective(score):
     """Points of the episode that ended, not of the one that began, or of the one that goes on; and only where asked."""
     assert score.spec.action == MultiDiscrete((2, 2))
-    vector = score.open(3, "score.points")
+    vector = score.open(3)
     vector.reset([1, 4, 3])
     seen = []
     for _ in range(4):
-        step, told = vector.step(np.zeros((3, 2), np.int32))
-        seen.append([told(step.terminated), told(np.array([True, False, True]))])
+        step, info_of = vector.step(np.zeros((3, 2), np.int32))
+        seen.append([in_infos("score.points", info_of, x) for x in (step.terminated, np.array([True, False, True]))])
     ended, asked = np.swapaxes(seen, 0, 1)
     nan = np.nan
     np.testing.assert_array_equal(ended, [[10, nan, nan], [nan, nan, nan], [20, nan, 30], [nan, 40, nan]])
@@ -405,20 +403,21 @@ def test_objective_that_is_a_function(score):
         assert not [name for name in [*info, *info["score"]] if name.startswith("_")]
         return info["score"]["points"] + info["score"].get("rarely", 0) / 2
 
-    vector = score.open(3, bonus)
+    vector = score.open(3)
     vector.reset([1, 4, 13])
     seen = []
     for _ in range(4):
-        step, told = vector.step(np.zeros((3, 2), np.int32))
-        seen.append(told(step.terminated))
+        step, info_of = vector.step(np.zeros((3, 2), np.int32))
+        seen.append(in_infos(bonus, info_of, step.terminated))
     assert sorted(x for row in seen for x in row if not np.isnan(x)) == sorted([10, 20, 40, 30.5])
     vector.close()
 
 
 def test_objective_of_which_less_is_better(score):
-    vector = score.open(1, Minimised("score.points"))
+    vector = score.open(1)
     vector.reset([1])
-    assert vector.step(np.zeros((1, 2), np.int32))[1](np.ones(1, bool)).tolist() == [-10]
+    _, info_of = vector.step(np.zeros((1, 2), np.int32))
+    assert in_infos(Minimised("score.points"), info_of, np.ones(1, bool)).tolist() == [-10]
     vector.close()
 
 
@@ -428,11 +427,11 @@ def test_objective_of_which_less_is_better(score):
     ids=["fails", "gives text"],
 )
 def test_objective_that_is_no_good_function(score, function, said):
-    vector = score.open(1, function)
+    vector = score.open(1)
     vector.reset([1])
-    _, told = vector.step(np.zeros((1, 2), np.int32))
+    _, info_of = vector.step(np.zeros((1, 2), np.int32))
     with pytest.raises(BadInput) as error:
-        told(np.ones(1, bool))
+        in_infos(function, info_of, np.ones(1, bool))
     said(error.value)
     vector.close()
 
@@ -451,12 +450,12 @@ def test_objective_that_is_no_good_function(score, function, said):
     ids=shown,
 )
 def test_objective_that_is_not_there(score, objective, said):
-    vector = score.open(3, objective)
+    vector = score.open(3)
     vector.reset([4, 3, 13])
     with pytest.raises(BadInput) as error:
         for _ in range(3):
-            step, told = vector.step(np.zeros((3, 2), np.int32))
-            told(step.terminated)
+            step, info_of = vector.step(np.zeros((3, 2), np.int32))
+            in_infos(objective, info_of, step.terminated)
     said(error.value)
     vector.close()
 
@@ -541,7 +540,7 @@ def test_every_action_lies_in_the_space_of_the_environment(space, monkeypatch):
         given = np.float32([[-1, -1], [-9, 9], [1, 1], [0.99, -0.99], [0.1, 0.3]])
     else:
         given = np.int32([0, 1, 2]) if isinstance(ours, Discrete) else np.int32([[0, 1], [1, 0]])
-    vector = environment.open(len(given), None)
+    vector = environment.open(len(given))
     vector.reset(list(range(len(given))))
     taken = to_bounds(ours, given)
     seen.clear()  # an environment's first step is checked before it is used

@@ -22,6 +22,7 @@ from shoal.environments import envpool as ours
 from shoal.environments import registry
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels
+from shoal.environments.objective import in_infos
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.build import make_environment
 from shoal.experiment.experiment import Experiment
@@ -56,7 +57,7 @@ def test_ends(env, task, options, limit):
     environment, seeds = opened(f"envpool:{env}", **options), [3, 1, 4, 1]
     import envpool
 
-    vector = environment.open(4, "elapsed_step")
+    vector = environment.open(4)
     obs = vector.reset(seeds)
     assert obs.dtype == environment.spec.obs_dtype and obs.shape == (4, *environment.spec.obs_shape)
     own = {k: v for k, v in options.items() if k != "distribution_mode"}
@@ -66,8 +67,8 @@ def test_ends(env, task, options, limit):
     for _ in range(150):
         np.testing.assert_array_equal(obs, np.stack(expected).astype(obs.dtype))
         action = actions(environment.spec, rng, 4)
-        step, told = vector.step(action)
-        length = told(step.terminated | step.truncated)
+        step, info_of = vector.step(action)
+        length = in_infos("elapsed_step", info_of, step.terminated | step.truncated)
         assert step.reward.dtype == np.float32 and step.terminated.dtype == step.truncated.dtype == bool
         assert step.obs.dtype == step.final_obs.dtype == environment.spec.obs_dtype
         for i, pool in enumerate(alone):
@@ -95,7 +96,7 @@ def test_ends(env, task, options, limit):
 @installed
 def test_what_is_not_finite_ends_the_episode(monkeypatch):
     environment = opened("envpool:HalfCheetah-v5")
-    vector: Any = environment.open(3, None)
+    vector: Any = environment.open(3)
     vector.reset([0, 1, 2])
     real = vector.move
 
@@ -123,13 +124,13 @@ def first_level(seed: int, first: int, end: int) -> int:
 
 def levels_seen(environment: HostEnvironment, seeds: list[int], steps: int) -> list[list[int]]:
     """The levels of the episodes that each copy has ended, in order."""
-    vector = environment.open(len(seeds), "level_seed")
+    vector = environment.open(len(seeds))
     vector.reset(seeds)
     rng = np.random.default_rng(0)
     seen = []
     for _ in range(steps):
-        step, told = vector.step(actions(environment.spec, rng, len(seeds)))
-        seen.append(told(step.terminated | step.truncated))
+        step, info_of = vector.step(actions(environment.spec, rng, len(seeds)))
+        seen.append(in_infos("level_seed", info_of, step.terminated | step.truncated))
     vector.close()
     return [[int(x) for x in column[~np.isnan(column)]] for column in np.stack(seen).T]
 
@@ -153,7 +154,7 @@ def test_ranges_of_levels_share_no_first_frame():
     assert environment.at_levels is not None
     frames = []
     for first, end in ((0, 8), (8, 16), (0, 8)):
-        vector = environment.at_levels(first, end).open(64, None)
+        vector = environment.at_levels(first, end).open(64)
         frames.append({obs.tobytes() for obs in vector.reset(list(range(64)))})
         vector.close()
     assert len(frames[0]) == len(frames[1]) == 8 and frames[0] == frames[2] and not frames[0] & frames[1]
@@ -232,7 +233,7 @@ def test_pools_are_freed():
 
     environment = opened("envpool:Hopper-v5", num_threads=5)
     before = running()
-    vector = environment.open(5, None)
+    vector = environment.open(5)
     counts = []
     for seed in range(4):
         vector.reset(list(range(seed, seed + 5)))
@@ -255,7 +256,7 @@ def test_observations_of_several_parts_are_a_dictionary_of_arrays(task):
     import envpool
 
     environment = opened(f"envpool:{task}", max_episode_steps=3)
-    vector = environment.open(2, None)
+    vector = environment.open(2)
     obs = vector.reset([5, 6])
     pool = envpool.make_gymnasium(task, num_envs=2, seed=[5, 6])
     parts, _ = pool.reset()
@@ -313,7 +314,7 @@ def test_bodies_equal_those_of_gymnasium(env):
     environment, other = opened(env, **whole), registry.make(f"gym:{env}", whole)
     assert environment.spec.obs_shape == other.spec.obs_shape
     twin: Any = gymnasium.make(env, **whole)
-    vector = environment.open(200, None)
+    vector = environment.open(200)
     starts = vector.reset(list(range(200)))
     twin.reset(seed=0)
     theirs = np.stack([twin.reset()[0] for _ in range(200)])

@@ -87,7 +87,7 @@ def test_levels_of_gymnasium_are_its_seeds() -> None:
     environment = gymnasium_environment("CartPole-v1", {"max_episode_steps": 2})
     seen: dict[str, set[bytes]] = {}
     for name, span in SPANS.items():
-        vector = at_levels(environment, span).open(3, None)
+        vector = at_levels(environment, span).open(3)
         first = vector.reset([5, 6, 7])
         starts = [*first]
         for _ in range(30):

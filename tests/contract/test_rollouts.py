@@ -356,7 +356,7 @@ def test_an_environment_that_leaves_the_numbers_begins_anew(rollouts, monkeypatc
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)
 def test_fitness_is_the_objective(rollouts, fitness):
     """Of the episode that ended, not of the one that the same step began; the return is told as ever."""
-    shard = rollouts("discrete", fitness, episodes=E, objective="result.twice")
+    shard = rollouts("discrete", fitness, episodes=E, measures=("result.twice",))
     metrics = shard.train(0, 1, 1)
     shard.evaluate(0)
     stories = [Story("discrete", float(i)) for i in range(N)]
@@ -418,10 +418,19 @@ def test_step_limit(rollouts):
     np.testing.assert_array_equal(shard.stats().fitness, [story.total for story in stories])
 
 
+@pytest.mark.parametrize("second", [None, "result.twice"])
+@pytest.mark.parametrize("rollouts", ["host"], indirect=True)
+def test_what_breaks_ties_is_measured_in_the_same_episodes(rollouts, second):
+    shard = rollouts("discrete", "evaluation", episodes=E, measures=("result.twice", second))
+    shard.evaluate(0)
+    stats = shard.stats()
+    np.testing.assert_allclose(stats.then, stats.fitness / (1 if second else 2), rtol=1e-6)
+
+
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)
 def test_what_is_cut_short_is_worth_the_objective_so_far(rollouts):
     """As on the device."""
-    shard = rollouts("discrete", "evaluation", episodes=E, step_limit=2, objective="result.twice")
+    shard = rollouts("discrete", "evaluation", episodes=E, step_limit=2, measures=("result.twice",))
     shard.evaluate(0)
     stories = [Story("discrete", float(i)) for i in range(N)]
     for story in stories:

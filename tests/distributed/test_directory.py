@@ -29,7 +29,7 @@ from shoal.core.atomic import Staging, create_file, seal, unseal
 from shoal.core.errors import BadInput
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Published, Workspace, is_kept
-from shoal.distributed.rows import FIELDS, sound
+from shoal.distributed.rows import sound
 
 COLUMNS, SIZE, N = ["uid", "fitness"], 1000, 3
 
@@ -717,7 +717,7 @@ def test_folders_where_a_worker_cleans_up(join, tmp_path):
     assert published(tmp_path, "a") == ["00000003.json", "00000003.states"]
 
 
-NAMES = [*FIELDS, "hyper.x"]
+NAMES = ["uid", "generation", "steps", "fitness", "std", "episodes", "hyper.x"]
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support.cases import others_slow
-from support.messages import Said
+from support.messages import Said, shown
 from support.runs import rows, tiny
 
 from shoal.commands.envs import described
 from shoal.core.errors import BadInput
+from shoal.core.population import Selection
 from shoal.core.spec import Continuous, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
@@ -68,6 +69,29 @@ def test_members_and_champion_are_measured_by_it(tmp_path: Path, measured: Any, 
     assert result.summary["champion"]["evaluation"]["mean"] == expected
 
 
+def test_who_ties_is_ranked_by_the_second(tmp_path: Path) -> None:
+    """The objective stays the fitness of records, beside the other; whoever selects gets ranks."""
+    seen = []
+
+    def spy(key: Any, stats: Any, mine: np.ndarray) -> Selection:
+        seen.append(stats)
+        return Selection(mine, np.zeros(len(mine), bool))
+
+    fitness = Fitness(episodes=3, objective="way.height", then="return")
+    method = {"name": "pbt", "select": spy}
+    train(tiny(env=climb, fitness=fitness, generations=2, method=method, run_dir=tmp_path / "run"))
+    lineage = rows(tmp_path / "run" / "lineage.jsonl")
+    assert {(row["fitness"], row["then"]) for row in lineage} == {(1.25, 5.0)}
+    assert seen and all(not stats.fitness.any() and not stats.std.any() for stats in seen)
+
+
+@pytest.mark.parametrize(("then", "expected"), [("way.steps", 5.0), (weighed, 17.5)])
+def test_the_second_may_be_of_the_info_too(tmp_path: Path, then: Any, expected: float) -> None:
+    fitness = Fitness(episodes=3, then=then)
+    train(tiny(env=climb, fitness=fitness, generations=1, run_dir=tmp_path / "run"))
+    assert {(row["fitness"], row["then"]) for row in rows(tmp_path / "run" / "lineage.jsonl")} == {(5.0, expected)}
+
+
 def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
     """All members get the same, which leaves nothing to learn: but it is the objective that they get."""
     changes = {"method": "es", "agent": "policy", "config": {"layers": [4]}, "space": None, "hyper": {}}
@@ -86,11 +110,25 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
         Fitness(objective="way.height", source="training"),
         Fitness(direction="minimise"),
         Fitness(objective="way.hight", direction="minimise"),
+        Fitness(then="way.hight"),
+        Fitness(then=3),
+        Fitness(objective="way.height", then="return", source="training"),
     ],
 )
 def test_what_cannot_be(fitness: Fitness, said: Said) -> None:
     with pytest.raises(BadInput) as refused:
         make_plan(tiny(env=climb, fitness=fitness))
+    said(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": "pb2"}, {"method": "es", "agent": "policy", "config": {"layers": [4]}, "space": None}],
+    ids=shown,
+)
+def test_methods_that_no_tie_can_be_broken_for(changes: Any, said: Said) -> None:
+    with pytest.raises(BadInput) as refused:
+        make_plan(tiny(env=climb, fitness=Fitness(objective="way.height", then="return"), hyper={}, **changes))
     said(refused.value)
 
 

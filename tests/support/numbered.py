@@ -62,6 +62,6 @@ class Copies:
 
 def on_host() -> HostEnvironment:
     def between(first: int, end: int) -> HostEnvironment:
-        return HostEnvironment(SPEC, lambda n, objective: Copies(n, first, end), between)
+        return HostEnvironment(SPEC, lambda n: Copies(n, first, end), between)
 
     return between(NOWHERE, NOWHERE + 1)

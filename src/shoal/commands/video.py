@@ -212,7 +212,7 @@ class RenderedPixels(Rendered):
         if len(shape) != 3 or 3 not in (shape[0], shape[2]):
             problem = "a host environment must come from gymnasium (gym:...), or have pictures as observations"
             raise BadInput(f"{env} cannot be rendered: {problem}")
-        self._vector, self._channels_last = environment.open(1, None), shape[2] == 3
+        self._vector, self._channels_last = environment.open(1), shape[2] == 3
 
     def reset(self, key: Seed) -> Any:
         self._obs = self._vector.reset(words(key, 1))[0]

@@ -29,14 +29,42 @@ class PopulationStats(NamedTuple):
     episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
     progress: float = np.float64(0.0)  # share of the run that is done, evaluation included; 1: all of it
+    then: np.ndarray | None = None  # float64 [M], mean of what breaks ties of the fitness; None: nothing does
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Those [M] that there are, by name; without hyperparameters."""
+        given = self._asdict().items()
+        return {name: x for name, x in given if name not in ("hyper", "progress") and x is not None}
 
     def take(self, rows: np.ndarray) -> PopulationStats:
         """The stats of some members."""
-        arrays = {name: getattr(self, name)[rows] for name in ARRAYS}
+        arrays = {name: x[rows] for name, x in self.arrays.items()}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
+    def ranked(self) -> PopulationStats:
+        """The same, with ranks as fitness where something breaks its ties: how many members are worse.
 
-ARRAYS = tuple(name for name in PopulationStats._fields if name not in ("hyper", "progress"))  # of stats, [M] each
+        From the best on, members are tied with whoever is fitter by no more than the standard error of that one's fitness,
+        and the others are worse; of tied members, the one of which `then` is more is better. As ranks are exact, they have
+        no standard deviation.
+        """
+        if self.then is None:
+            return self
+        fitness = np.where(np.isfinite(self.fitness), self.fitness, -np.inf)
+        error = np.nan_to_num(self.std / np.sqrt(np.maximum(self.episodes, 1)))
+        group, least, last = np.zeros(len(fitness), np.int64), np.inf, 0
+        for row in np.argsort(-fitness, kind="stable"):
+            if fitness[row] < least:
+                last, least = (
+                    last + 1,
+                    fitness[row] - error[row] * (1 + 1e-9),
+                )  # one success of n is by one error above none
+            group[row] = last
+        then = np.where(np.isfinite(self.then), self.then, -np.inf)
+        worse = (group > group[:, None]) | ((group == group[:, None]) & (then < then[:, None]))
+        rank = np.where(np.isfinite(self.fitness), worse.sum(1, dtype=np.float64), np.nan)
+        return self._replace(fitness=rank, std=np.zeros(len(rank)))
 
 
 @dataclass(frozen=True)
@@ -100,7 +128,8 @@ class Contenders:
     def wanted(self, stats: PopulationStats, last: int) -> list[int]:
         """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
         its level is among the highest. Whoever has no fitness never joins."""
-        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
+        fitness = stats.ranked().fitness
+        fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
         order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
         if last or not order or len(self.earlier) < EARLIER:
             return order[: max(last, 1)]

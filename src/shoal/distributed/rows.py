@@ -9,17 +9,17 @@ import numpy as np
 from shoal.core.population import PopulationStats
 from shoal.distributed.exchange import Route
 
-FIELDS = ("uid", "generation", "steps", "fitness", "std", "episodes")  # whole numbers below 2**53
+WHOLE = ("uid", "generation", "steps", "episodes")  # whole numbers below 2**53
 
 
 def columns(stats: PopulationStats) -> list[str]:
     """The names of the columns that `to_rows` makes of stats alone."""
-    return [*FIELDS, *(f"hyper.{name}" for name in sorted(stats.hyper))]
+    return [*stats.arrays, *(f"hyper.{name}" for name in sorted(stats.hyper))]
 
 
 def to_rows(stats: PopulationStats, metrics: dict[str, np.ndarray], extra: list[float]) -> np.ndarray:
     """float64 [N, C]: the stats' fields, hyperparameters and metrics by name, and `extra` numbers of this process."""
-    columns = [getattr(stats, name) for name in FIELDS]
+    columns = list(stats.arrays.values())
     columns += [stats.hyper[name] for name in sorted(stats.hyper)] + [metrics[name] for name in sorted(metrics)]
     columns += [np.full(len(stats.uid), x) for x in extra]
     return np.stack([np.asarray(c, np.float64) for c in columns], 1)
@@ -28,7 +28,7 @@ def to_rows(stats: PopulationStats, metrics: dict[str, np.ndarray], extra: list[
 def from_rows(rows: np.ndarray, like: PopulationStats, metrics: dict) -> tuple[PopulationStats, dict, np.ndarray]:
     """The stats, metrics and `extra` [M, E] in rows of `to_rows`; names and dtypes as in `like` and `metrics`."""
     columns = iter(rows.T)
-    fields = {name: next(columns).astype(getattr(like, name).dtype) for name in FIELDS}
+    fields = {name: next(columns).astype(x.dtype) for name, x in like.arrays.items()}
     hyper = {name: next(columns).astype(np.float32) for name in sorted(like.hyper)}
     seen = {name: next(columns).astype(metrics[name].dtype) for name in sorted(metrics)}
     stats = like._replace(**fields, hyper={name: hyper[name] for name in like.hyper})
@@ -42,8 +42,8 @@ def to_json(rows: np.ndarray) -> list[list[float | str]]:
 
 def sound(rows: np.ndarray, names: list[str], generation: int) -> bool:
     """True where rows that another worker wrote, with these `columns`, can be the stats of a generation."""
-    whole = rows[:, [i for i, name in enumerate(names) if name in FIELDS and name not in ("fitness", "std")]]
-    hyper = rows[:, [i for i, name in enumerate(names) if name not in FIELDS]]
+    whole = rows[:, [i for i, name in enumerate(names) if name in WHOLE]]
+    hyper = rows[:, [i for i, name in enumerate(names) if name.startswith("hyper.")]]
     counted = (whole >= 0) & (whole < 2**53) & (whole == np.floor(whole))  # false for NaN
     return bool(counted.all() and np.isfinite(hyper).all() and (rows[:, names.index("generation")] == generation).all())
 

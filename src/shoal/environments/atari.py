@@ -12,7 +12,6 @@ from shoal.core.errors import BadField, check_names
 from shoal.core.spec import Discrete, Spec
 from shoal.core.user_code import attributed
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
-from shoal.environments.objective import Objective
 
 # What gymnasium's environment can do and the vector cannot: with one of these options, gymnasium's plays.
 ONLY_GYMNASIUM = frozenset({"obs_type", "mode", "difficulty", "continuous", "vectorization"})
@@ -63,8 +62,8 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     chosen = atari_options(options)
 
     def played(chosen: AtariOptions) -> HostEnvironment:
-        def open_copies(n: int, objective: Objective) -> Vector:
-            return _Console(_vector(game, n, chosen), n, chosen.max_episode_steps, objective)
+        def open_copies(n: int) -> Vector:
+            return _Console(_vector(game, n, chosen), n, chosen.max_episode_steps)
 
         return HostEnvironment(spec, open_copies)
 
@@ -129,8 +128,8 @@ def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
 class _Console(Pool):
     """Copies of one of Atari's games."""
 
-    def __init__(self, envs: Any, n: int, limit: int | None, objective: Objective):
-        self._envs, self._limit, self.objective = envs, limit, objective
+    def __init__(self, envs: Any, n: int, limit: int | None):
+        self._envs, self._limit = envs, limit
         self._age = np.zeros(n, np.int64)  # steps of the episode
         self._over = np.zeros(n, bool)  # where it is the game that has ended, and not a life
         self._shown = np.zeros(0, np.uint8)

@@ -19,8 +19,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, each, who_sees
 from shoal.core.types import PyTree
 from shoal.core.user_code import attributed
-from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
-from shoal.environments.objective import Objective
+from shoal.environments.host import HostEnvironment, Moved, Pool, info_at
 from shoal.environments.spaces import action_space, dtype_of
 
 # Those of gymnasium's environments that envpool has too, and that are the same: tests/contract/test_envpool.py holds them
@@ -106,10 +105,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     def arrays(obs: Any, n: int) -> PyTree:
         return each(lambda part, x, dtype: _array(part, x, n).astype(dtype, copy=False), parts, obs, dtype)
 
-    def open_copies(n: int, objective: Objective) -> Vector:
-        return _Envpool(make, arrays, n, objective)
-
-    return HostEnvironment(spec, open_copies)
+    return HostEnvironment(spec, functools.partial(_Envpool, make, arrays))
 
 
 def twin(env: str) -> str:
@@ -134,8 +130,8 @@ def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
 class _Envpool(Pool):
     """Copies of envpool. They take seeds only when they are made, so a reset makes new ones, within milliseconds."""
 
-    def __init__(self, make: Callable, arrays: Callable, n: int, objective: Objective):
-        self._make, self._arrays, self.objective = make, arrays, objective
+    def __init__(self, make: Callable, arrays: Callable, n: int):
+        self._make, self._arrays = make, arrays
         self._all = self._awake = np.arange(n, dtype=np.int32)
         self._pool: Any = None
 

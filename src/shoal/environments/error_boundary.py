@@ -16,7 +16,7 @@ from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed, one_line
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.host import HostEnvironment, Vector, own
-from shoal.environments.objective import Objective, ObjectiveReader
+from shoal.environments.objective import InfoOf
 from shoal.environments.registry import Environment
 
 
@@ -31,7 +31,7 @@ def with_error_boundary(environment: Environment, env: str) -> Environment:
     if isinstance(environment, HostEnvironment):
         open_copies, measured = environment.open, environment.measured
         own: Any = None if measured is None else with_error_boundary(measured, env)
-        within = lambda n, objective: _Vector(open_copies, n, objective, env, spec)  # noqa: E731
+        within = lambda n: _Vector(open_copies, n, env, spec)  # noqa: E731
         return environment._replace(open=within, measured=own)
     return _on_the_device(environment, env)
 
@@ -92,10 +92,10 @@ def _types(tree: PyTree) -> list[Any]:
 class _Vector:
     """A `Vector` that raises BadInput where the environment's code fails, and whose steps stay as they are."""
 
-    def __init__(self, open_copies: Callable[..., Vector], n: int, objective: Objective, env: str, spec: Spec):
+    def __init__(self, open_copies: Callable[[int], Vector], n: int, env: str, spec: Spec):
         self._env, self._spec = env, spec
         with attributed("env", f"{env} cannot be made"):
-            self._vector = open_copies(n, objective)
+            self._vector = open_copies(n)
 
     def reset(self, seeds: list[int]) -> PyTree:
         with attributed("env", f"{self._env} failed at reset"):
@@ -106,10 +106,10 @@ class _Vector:
             raise BadField("env", f"{self._env} begins with an observation of shape {shape}, not {expected}")
         return obs
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
         with attributed("env", f"{self._env} failed at step"):
-            step, objectives = self._vector.step(action)
-            return TimeStep(*map(own, step)), objectives
+            step, info_of = self._vector.step(action)
+            return TimeStep(*map(own, step)), info_of
 
     def rest(self, copies: np.ndarray) -> None:
         rest: Any = getattr(self._vector, "rest", None)

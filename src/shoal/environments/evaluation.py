@@ -17,7 +17,8 @@ class EvaluationConfig:
     episodes: E, per member and evaluation
     greedy: act without exploration noise in evaluations
     step_limit: of an evaluation, for environments that never end
-    objective: counts instead of the return
+    measures: the numbers of an episode: the objective, or its return (None); then the one that breaks ties, where there is
+        one
     levels: of each purpose; empty where there are no levels. measured_on: the purpose whose levels give the fitness
     """
 
@@ -25,6 +26,6 @@ class EvaluationConfig:
     episodes: int = 8
     greedy: bool = True
     step_limit: int = 100_000
-    objective: Objective = None
+    measures: tuple[Objective, ...] = (None,)
     levels: Spans = field(default_factory=dict)
     measured_on: Literal["validation", "train"] = "validation"

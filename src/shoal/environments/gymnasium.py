@@ -20,7 +20,6 @@ from shoal.core.spec import Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
-from shoal.environments.objective import Objective
 from shoal.environments.probe import check_spaces, check_unpacked, probe
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
 
@@ -79,9 +78,9 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
         raise BadField("env", f"{name} begins with an observation of shape {given}", f"its space says {shape}")
     spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, name))
 
-    def copies_of(make: Callable[[], Any]) -> Callable[[int, Objective], Vector]:
+    def copies_of(make: Callable[[], Any]) -> Callable[[int], Vector]:
         kind = type(env.unwrapped)
-        return lambda n, objective: _Gymnasium(make, n, spec, objective, vectorization, attributes, kind)
+        return lambda n: _Gymnasium(make, n, spec, vectorization, attributes, kind)
 
     def at_levels(first: int, end: int) -> HostEnvironment:
         return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)), normalising=wrapped)
@@ -176,10 +175,7 @@ def _tame_mujoco(registered: Any) -> None:
 
 
 class _Gymnasium(Pool):
-    def __init__(
-        self, make: Callable, n: int, spec: Spec, objective: Objective, vectorization: str, attributes: dict[str, str],
-        kind: type,
-    ):  # fmt: skip
+    def __init__(self, make: Callable, n: int, spec: Spec, vectorization: str, attributes: dict[str, str], kind: type):
         from gymnasium import vector
 
         make, same_step = _as_a_copy(make), vector.AutoresetMode.SAME_STEP
@@ -190,7 +186,7 @@ class _Gymnasium(Pool):
             # The error of a worker is raised here too; gymnasium would also print it, once per worker.
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
-        self._dtypes, self.objective, self._attributes, self._kind = spec.obs_dtype, objective, attributes, kind
+        self._dtypes, self._attributes, self._kind = spec.obs_dtype, attributes, kind
         self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> PyTree:

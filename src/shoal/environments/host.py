@@ -10,7 +10,7 @@ import numpy as np
 
 from shoal.core.spec import Spec, each
 from shoal.core.types import PyTree, TimeStep
-from shoal.environments.objective import Objective, ObjectiveReader, objective_reader
+from shoal.environments.objective import InfoOf
 
 
 class Vector(Protocol):
@@ -19,9 +19,9 @@ class Vector(Protocol):
     def reset(self, seeds: list[int]) -> PyTree:
         """Reset every copy, each with its seed. Returns obs, every leaf [n, ...]."""
 
-    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
-        """Step every copy. Returns the time step, every leaf [n, ...], and the reader of the objective after it, where
-        one is named: of the episode that ended with it, or else of the one that goes on."""
+    def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
+        """Step every copy. Returns the time step, every leaf [n, ...], and what gives the info of a copy after it: of
+        the episode that ended with it, or else of the one that goes on."""
 
     def rest(self, copies: np.ndarray) -> None:
         """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
@@ -35,7 +35,7 @@ class Vector(Protocol):
 class HostEnvironment(NamedTuple):
     """An environment on the host.
 
-    open: (n, objective) -> n copies; `objective`: a dotted key into the info of a step, a function of that info, or None
+    open: (n) -> n copies
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by the seed of its copy; None: it has no levels
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
@@ -45,7 +45,7 @@ class HostEnvironment(NamedTuple):
     """
 
     spec: Spec
-    open: Callable[[int, Objective], Vector]
+    open: Callable[[int], Vector]
     at_levels: Callable[[int, int], HostEnvironment] | None = None
     measured: HostEnvironment | None = None
     env_parameters: Mapping[str, float] = MappingProxyType({})
@@ -60,7 +60,7 @@ class Moved(NamedTuple):
     reward: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    info: Callable[[int], dict[str, Any]]  # that of one copy
+    info: InfoOf
     begun: PyTree = None  # where the library itself has reset those: what to act on next
 
 
@@ -70,8 +70,6 @@ class Pool:
     Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
     and the info of an episode's end are those of the episode.
     """
-
-    objective: Objective
 
     def reset(self, seeds: list[int]) -> PyTree:
         raise NotImplementedError
@@ -85,7 +83,7 @@ class Pool:
         raise NotImplementedError
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled here
-    def step(self, action: np.ndarray) -> tuple[TimeStep, ObjectiveReader | None]:
+    def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
         final, reward, terminated, truncated, info, begun = self.move(action)
         reward = reward.astype(np.float32)
         lost = _broken(final, reward)
@@ -95,7 +93,7 @@ class Pool:
         if waiting.any():
             rows = np.flatnonzero(waiting)
             obs = each(lambda x, first: put(x, rows, first), obs, self.again(rows))
-        return TimeStep(obs, reward, terminated, truncated | lost, final), objective_reader(self.objective, info)
+        return TimeStep(obs, reward, terminated, truncated | lost, final), info
 
     def rest(self, copies: np.ndarray) -> None:
         """A library that cannot leave out some copies steps them all."""

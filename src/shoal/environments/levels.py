@@ -120,7 +120,7 @@ def _on_the_host(environment: HostEnvironment, spans: Spans) -> list[np.ndarray]
 
     starts = []
     for span in spans.values():
-        with closing(at_levels(environment, span).open(COMPARED, None)) as vector:
+        with closing(at_levels(environment, span).open(COMPARED)) as vector:
             starts.append(vector.reset(list(range(COMPARED))))
     return jax.tree.leaves(jax.tree.map(lambda *x: np.concatenate(x), *starts))
 

@@ -29,7 +29,7 @@ from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels, check_levels
-from shoal.environments.objective import Minimised, Objective, in_info
+from shoal.environments.objective import FIELDS, Minimised, Objective, in_info
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
@@ -126,10 +126,11 @@ def make_environment(e: Experiment) -> Environment:
     else:
         environment = environments.make(env, e.env_options)
     environment = with_error_boundary(environment, name)
-    wanted = _objective(e.fitness)
-    if wanted is not None and isinstance(environment, DeviceEnvironment):
-        _check_objective(wanted, e.fitness.source, environment, name)
+    measures = _measures(e.fitness)
     if isinstance(environment, DeviceEnvironment):
+        for measure, field in zip(measures, FIELDS, strict=False):
+            if measure is not None:
+                _check_objective(measure, field, e.fitness.source, environment, name)
         environment = with_domain_randomisation(environment)
     if e.levels is not None:
         check_levels(environment, name, e.levels.spans(), twin(name))
@@ -140,32 +141,39 @@ def evaluation_of(e: Experiment) -> EvaluationConfig:
     """The settings of the evaluations that an experiment asks for. Raises BadInput."""
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
     assert f.episodes is not None, "a plan says how many"
-    return EvaluationConfig(f.source, f.episodes, f.actions == "greedy", f.step_limit, _objective(f), levels, f.levels)
+    return EvaluationConfig(f.source, f.episodes, f.actions == "greedy", f.step_limit, _measures(f), levels, f.levels)
 
 
-def _objective(fitness: Fitness) -> Objective:
-    """The objective that counts instead of returns: a dotted key into an episode's last info, or a function of that."""
-    value = fitness.objective
-    if value is None:
-        return None
+def _measures(fitness: Fitness) -> tuple[Objective, ...]:
+    """The objective, and what breaks its ties where there is that."""
+    objective = _objective(fitness.objective, FIELDS[0])
+    if fitness.direction == "minimise" and objective is not None:
+        objective = Minimised(objective)
+    if fitness.then is None:
+        return (objective,)
+    return objective, _objective(None if fitness.then == "return" else fitness.then, FIELDS[1])
+
+
+def _objective(value: Any, field: str) -> Objective:
+    """A dotted key into an episode's last info, or a function of that; None: the return."""
     if isinstance(value, str) and ":" in value:
-        value = import_from(value, "fitness.objective")
-    if not callable(value) and not isinstance(value, str):
-        raise BadField("fitness.objective", "write a dotted key, or module:function", value=f"{value!r}")
-    return value if fitness.direction == "maximise" else Minimised(value)
+        value = import_from(value, field)
+    if value is not None and not callable(value) and not isinstance(value, str):
+        raise BadField(field, "write a dotted key, or module:function", value=f"{value!r}")
+    return value
 
 
-def _check_objective(wanted: Objective, source: str, environment: DeviceEnvironment, name: str) -> None:
+def _check_objective(wanted: Objective, field: str, source: str, environment: DeviceEnvironment, name: str) -> None:
     """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
     if environment.info is None:
         there = "those of brax, Playground and the host have one"
-        raise BadField("fitness.objective", f"{name} has no info that it could be in", there)
+        raise BadField(field, f"{name} has no info that it could be in", there)
     if source == "training":
         problem = "on a device it is read in evaluations only"
-        raise BadField("fitness.objective", problem, "write fitness.source: evaluation")
+        raise BadField(field, problem, "write fitness.source: evaluation")
     info: Any = environment.info
     with lenient():
-        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0])), jax.random.key(0))
+        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0]), field), jax.random.key(0))
 
 
 def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchLearner:

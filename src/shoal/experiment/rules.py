@@ -125,6 +125,18 @@ RULES = (
         "fitness.objective; returns are always maximised",
         lambda e: e.fitness.objective is not None,
     ),
+    Rule(
+        "fitness.then",
+        lambda e, m: e.fitness.then is not None and e.fitness.source == "training",
+        "is read in evaluations only",
+        "write fitness.source: evaluation",
+    ),
+    Rule(
+        "fitness.then",
+        lambda e, m: e.fitness.then is not None and not m.order_suffices,
+        "breaks ties, and method {e.method_name} needs more of the fitness than its order",
+        "leave it out",
+    ),
     _beside("python", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     _beside("processes", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     Rule(
@@ -135,6 +147,7 @@ RULES = (
     ),
     _not_of_trainers("fitness.actions", "trainers are measured with their likeliest actions"),
     _not_of_trainers("fitness.objective", "trainers are measured by their returns"),
+    _not_of_trainers("fitness.then", "trainers are measured by their returns alone"),
     _not_of_trainers("levels", "trainers have environments of their own, with levels that Shoal cannot choose"),
     _not_of_trainers(
         "fitness.step_limit", "trainers play their own episodes, and end them where they choose", "leave it out"

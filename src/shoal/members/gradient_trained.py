@@ -85,24 +85,25 @@ class GradientTrainedShard(CompiledShard):
             measured = _of_training(self._outcome)
         else:
             if self._evaluation.levels:
-                on = {name: self._returns(generation, f"evaluate {name}", name) for name in ("train", "validation")}
-                metrics = of_levels(*(np.where(sound, summarise(returns)[0], np.nan) for returns in on.values()))
-                returns = on[self._evaluation.measured_on]
+                on = {name: self._values(generation, f"evaluate {name}", name) for name in ("train", "validation")}
+                metrics = of_levels(*(np.where(sound, summarise(value)[0], np.nan) for value, *_ in on.values()))
+                value, *then = on[self._evaluation.measured_on]
             else:
-                returns = self._returns(generation, "evaluate", "")
-            measured = summarise(returns)
-            metrics |= noise(returns)
+                value, *then = self._values(generation, "evaluate", "")
+            measured = summarise(value)
+            metrics |= noise(value)
+            self._then = summarise(then[0])[0] if then else None
         self._fitness, self._std, self._counted = measured
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
         return metrics
 
-    def _returns(self, generation: int, purpose: str, levels: str) -> np.ndarray:
-        """Returns of every member [N, E] at these levels, in the same episodes."""
+    def _values(self, generation: int, purpose: str, levels: str) -> tuple[np.ndarray, ...]:
+        """Values of every member [N, E] by each measure, at these levels, in the same episodes."""
         key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
-        returns, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
+        values, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
         self.evaluation_steps += int(lengths.sum())
-        return returns
+        return values
 
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: `learned`, and the replay buffer where that is copied. Nobody waits for it here."""

@@ -206,6 +206,7 @@ class Members:
         self.uid, self._generation = uid, 0
         self._steps, self._counted = np.zeros((2, len(uid)), np.int64)
         self._fitness, self._std = np.full((2, len(uid)), np.nan)
+        self._then: np.ndarray | None = None
 
     @property
     def hyper(self) -> dict[str, np.ndarray]:
@@ -221,6 +222,7 @@ class Members:
             self._std.astype(np.float64),
             self._counted.astype(np.int64),
             dict(self.hyper),
+            then=self._then,
         )
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:

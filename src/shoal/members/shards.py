@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.env_parameters import joined
 from shoal.core.keys import derive, jax_key
-from shoal.core.population import ARRAYS, Decision, DistributionUpdate, PopulationStats, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Hyper, Metrics, Population, PyTree, RunProgress
 from shoal.members.acting import Policy, placed
 from shoal.members.devices import OF_POPULATION, Program, covered
@@ -164,7 +164,7 @@ class InTurn:
 
     def stats(self) -> PopulationStats:
         parts = [shard.stats() for shard in self._shards]
-        rest: dict[str, Any] = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ARRAYS}
+        rest: dict[str, Any] = _joined([part.arrays for part in parts])
         return PopulationStats(**rest, hyper=_joined([part.hyper for part in parts]))
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:

@@ -51,6 +51,11 @@ class Method(ABC):
         return type(self).learner is Method.learner and not self.ends_members
 
     @property
+    def order_suffices(self) -> bool:
+        """True where its decisions follow from the order of the fitness; whoever has a learner learns from its values."""
+        return type(self).learner is Method.learner
+
+    @property
     def structure(self) -> Any:
         """The part that compiled programs depend on; without a learner of its own, its decisions are none."""
         return (self.replay, self.agents) if type(self).learner is Method.learner else self

@@ -64,6 +64,8 @@ class Generation:
                 "steps": stats.steps,
             }
         )
+        if stats.then is not None:
+            columns |= _plain({"then": stats.then})
         groups = {"hyper": _plain(stats.hyper)} | ({"levels": _plain(self.levels)} if self.levels else {})
         lineage = [
             {"generation": self.generation}

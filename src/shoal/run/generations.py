@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats
 from shoal.core.yaml_text import plain
 from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.error_boundary import callbacks_attributed
@@ -98,7 +98,11 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     length, last = _episode_length(c, state, shared, steps), done >= 1
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
     wanted = state.contenders.wanted(shared.stats, candidates)
-    decide = partial(c.plan.evolver.decide, derive((c.experiment.seed,), generation, "decide"), state.evolution)
+    key = derive((c.experiment.seed,), generation, "decide")
+
+    def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
+        return c.plan.evolver.decide(key, state.evolution, stats.ranked(), mine)
+
     evolved = members.evolve(shared, decide, wanted)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]

@@ -153,7 +153,7 @@ def _idle(environment: HostEnvironment, values: dict[str, float]) -> list[str]:
 
     def matters(name: str) -> bool:
         rng = np.random.default_rng(0)
-        with closing(environment.open(2, None)) as copies:
+        with closing(environment.open(2)) as copies:
             copies.set_env_parameters({name: np.array([defaults[name], values[name]])})
             differs = _differ(copies.reset([0, 0]))
             for _ in range(STEPS):

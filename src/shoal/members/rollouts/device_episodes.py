@@ -14,7 +14,7 @@ from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.device import DeviceEnvironment, lenient, step_once
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import Span, at_levels
-from shoal.environments.objective import in_info
+from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes
@@ -32,9 +32,9 @@ class DeviceEpisodes(WholeEpisodes):
 
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
         """See `WholeEpisodes.evaluate`."""
-        returns, lengths = self._test(*self._test_arguments(population, keys, levels))
-        pause(returns, 0)
-        return np.asarray(returns), np.asarray(lengths)
+        values, lengths = self._test(*self._test_arguments(population, keys, levels))
+        pause(values, 0)
+        return tuple(map(np.asarray, values)), np.asarray(lengths)
 
     def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
         return population, self._layout.place(keys), np.int32(self._evaluation.step_limit), self._span(levels)
@@ -48,8 +48,8 @@ class DeviceEpisodes(WholeEpisodes):
 
     def _play(
         self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree, shared: PyTree, watch: Callable
-    ) -> tuple[jax.Array, jax.Array, PyTree]:
-        """Whole episodes with keys [N, E]. Returns returns and lengths [N, E], and `shared`, updated with the steps.
+    ) -> tuple[tuple[jax.Array, ...], jax.Array, PyTree]:
+        """Whole episodes with keys [N, E]. Returns what is `Played`, and `shared`, updated with the steps.
 
         watch: (shared, one step of the members, alive [N, E]) -> shared
         """
@@ -66,7 +66,7 @@ class DeviceEpisodes(WholeEpisodes):
             return alive.any() & (t < limit)
 
         def step(carried: tuple) -> tuple:
-            state, obs, carry, shared, total, length, alive, t = carried
+            state, obs, carry, shared, values, length, alive, t = carried
             now = at(streams, t)
             if self._evaluation.greedy:
                 action, carry = self._learner.greedy(population, obs, carry)
@@ -75,25 +75,31 @@ class DeviceEpisodes(WholeEpisodes):
             inside = to_bounds(environment.spec.action, action)
             state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
             shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
-            total, length = self._worth(environment, total, reward, state, alive), length + alive.astype(jnp.float32)
-            return state, next_obs, carry, shared, total, length, alive & ~(terminated | truncated), t + 1
+            values = self._values(environment, values, reward, state, alive)
+            length = length + alive.astype(jnp.float32)
+            return state, next_obs, carry, shared, values, length, alive & ~(terminated | truncated), t + 1
 
         carry = self._learner.agent.carry(keys.shape)
-        first = (state, obs, carry, shared, zeros, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
-        _, _, _, shared, total, length, _, _ = jax.lax.while_loop(running, step, first)
-        return total, length, shared
+        values = (zeros,) * len(self._evaluation.measures)
+        first = (state, obs, carry, shared, values, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
+        _, _, _, shared, values, length, _, _ = jax.lax.while_loop(running, step, first)
+        return values, length, shared
 
-    def _worth(
-        self, environment: DeviceEnvironment, total: jax.Array, reward: jax.Array, state: PyTree, alive: jax.Array
-    ) -> jax.Array:
-        """Values of episodes [N, E] after a step: their return so far, or what the objective is now."""
-        if self._evaluation.objective is None:
-            return total + jnp.where(alive, reward, jnp.float32(0))
+    def _values(
+        self, environment: DeviceEnvironment, values: tuple, reward: jax.Array, state: PyTree, alive: jax.Array
+    ) -> tuple[jax.Array, ...]:
+        """Values of episodes by each measure, [N, E], after a step: their return so far, or what an objective is now."""
         info: Any = environment.info
 
-        def told(state: PyTree) -> jax.Array:
-            with lenient():
-                return jnp.asarray(in_info(self._evaluation.objective, info(state)), jnp.float32)
+        def worth(objective: Objective, before: jax.Array) -> jax.Array:
+            if objective is None:
+                return before + jnp.where(alive, reward, jnp.float32(0))
 
-        now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
-        return jnp.where(alive, now, total)
+            def told(state: PyTree) -> jax.Array:
+                with lenient():
+                    return jnp.asarray(in_info(objective, info(state)), jnp.float32)
+
+            now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
+            return jnp.where(alive, now, before)
+
+        return tuple(map(worth, self._evaluation.measures, values))

@@ -19,7 +19,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.acting import Policy
 from shoal.members.devices import Layout
 
-Played = tuple[np.ndarray, np.ndarray]  # the returns and lengths of episodes, [N, E] each
+Played = tuple[tuple[np.ndarray, ...], np.ndarray]  # of episodes: their value by each measure, and length; [N, E] each
 
 
 class EpisodeSums(NamedTuple):
@@ -202,7 +202,7 @@ class WholeEpisodes(ABC):
 
     @abstractmethod
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
-        """Whole episodes without learning; keys [N, E], one per episode. Returns the returns and lengths [N, E].
+        """Whole episodes without learning; keys [N, E], one per episode.
 
         levels: of which purpose, where there are levels
         """
@@ -232,7 +232,8 @@ class WholeEpisodes(ABC):
         results = []
         for first in range(0, len(turns), members):
             who, which = zip(*turns[first : first + members], strict=True)
-            results.append(self.evaluate(acting(who), keys[np.array(which)], levels, pause))
+            (returns, *_), lengths = self.evaluate(acting(who), keys[np.array(which)], levels, pause)
+            results.append((returns, lengths))
         every = (np.concatenate(x)[: len(turns) - idle] for x in zip(*results, strict=True))
         returns, lengths = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
         return returns.astype(np.float64), int(lengths.sum())

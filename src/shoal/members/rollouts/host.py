@@ -18,6 +18,7 @@ from shoal.core.population import Seed
 from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.objective import FIELDS
 from shoal.members.devices import Layout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.episodes import Interval, Trained
@@ -122,12 +123,13 @@ class HostRollouts(HostEpisodes):
         for t in range(agent.rollout):
             chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
             action, carry, extras = jax.tree.map(np.asarray, chosen)
-            step, told = self._step(self._training, action)
+            step, info_of = self._step(self._training, action)
             terminated, truncated = step.terminated.reshape(shape), step.truncated.reshape(shape)
             done = terminated | truncated
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = episodes.advance(np, self._progress, reward, done)
-            ends.append((total, worth(told, total, reward, done), length, counted))
+            value = worth(self._evaluation.measures[0], FIELDS[0], info_of, total, reward, done)
+            ends.append((total, value, length, counted))
             final_obs = arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)
             if self._value is None:

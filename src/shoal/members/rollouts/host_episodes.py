@@ -17,7 +17,7 @@ from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
-from shoal.environments.objective import ObjectiveReader
+from shoal.environments.objective import FIELDS, InfoOf, Objective, in_infos
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import OF_POPULATION, Layout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes, advance, begin
@@ -48,26 +48,29 @@ class HostEpisodes(WholeEpisodes):
     def _play(
         self, act: Program, population: Population, keys: jax.Array, limit: int, levels: str, watch: Any, pause: Any
     ) -> Played:
-        """Returns and lengths [N, E] of whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
+        """Whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
         place, shape = self._layout.place, keys.shape
         vector = self._copies(levels, keys.size)
         seeds, act_keys = _seeds_and_act_keys(keys)
         obs = arranged(vector.reset(np.asarray(seeds).tolist()), shape)
         carry = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
         progress, alive = begin(np, *shape), np.ones(shape, bool)
-        returns, lengths = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        measures = self._evaluation.measures
+        values, lengths = [np.zeros(shape, np.float32) for _ in measures], np.zeros(shape, np.float32)
         population, act_keys = place(population, OF_POPULATION), place(act_keys)
         for t in range(limit):
             turn = place(np.int32(t), members=False)
             action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
-            step, told = self._step(vector, action)
+            step, info_of = self._step(vector, action)
             reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))
             done = terminated | truncated
             final_obs = arranged(step.final_obs, shape)
             watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
             progress, total, length, _ = advance(np, progress, reward, done)
-            value = worth(told, total, reward, alive & (done | (t == limit - 1)))
-            returns, lengths = np.where(alive, value, returns), np.where(alive, length, lengths)
+            over = alive & (done | (t == limit - 1))
+            now = [worth(*measure, info_of, total, reward, over) for measure in zip(measures, FIELDS, strict=False)]
+            values = [np.where(alive, new, old) for new, old in zip(now, values, strict=True)]
+            lengths = np.where(alive, length, lengths)
             alive &= ~done
             obs = arranged(step.obs, shape)
             pause(None, 0)
@@ -75,7 +78,7 @@ class HostEpisodes(WholeEpisodes):
                 break
             if done.any():
                 vector.rest(~alive.reshape(-1))
-        return returns, lengths
+        return tuple(values), lengths
 
     def _copies(self, levels: str, count: int) -> Vector:
         """Copies that only measure, at the levels of a purpose where there are levels."""
@@ -90,7 +93,7 @@ class HostEpisodes(WholeEpisodes):
     def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
         if self._evaluation.levels:
             environment = at_levels(environment, self._evaluation.levels[levels])
-        return environment.open(count, self._evaluation.objective)
+        return environment.open(count)
 
     def _greedy_members(
         self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
@@ -102,7 +105,7 @@ class HostEpisodes(WholeEpisodes):
     ) -> Any:
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
-    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, ObjectiveReader | None]:
+    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, InfoOf]:
         flat = action.reshape(-1, *action.shape[2:])
         return vector.step(to_bounds(self._environment.spec.action, flat))
 
@@ -117,9 +120,13 @@ def arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
 
 
-def worth(told: ObjectiveReader | None, total: np.ndarray, reward: np.ndarray, over: np.ndarray) -> np.ndarray:
+def worth(
+    objective: Objective, field: str, info_of: InfoOf, total: np.ndarray, reward: np.ndarray, over: np.ndarray
+) -> np.ndarray:
     """Values of the episodes [N, B] that are `over`: their return, or the objective; NaN where they were broken."""
-    return total if told is None else told((over & ~np.isnan(reward)).reshape(-1)).reshape(over.shape)
+    if objective is None:
+        return total
+    return in_infos(objective, info_of, (over & ~np.isnan(reward)).reshape(-1), field).reshape(over.shape)
 
 
 @jax.jit

@@ -60,7 +60,7 @@ class DeviceSearch(DeviceEpisodes):
 
             actors = _actors(learner, population._replace(shared=shared), rows, who, key)
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            returns, lengths, shared = self._play(actors, every, limit, span, shared, watch)
+            (returns,), lengths, shared = self._play(actors, every, limit, span, shared, watch)
             return shared, (returns, lengths)
 
         shared, played = jax.lax.scan(chunk, population.shared, rows)
@@ -99,7 +99,8 @@ class HostSearch(HostEpisodes):
 
             every = jnp.broadcast_to(keys, (width, *keys.shape))
             limit = min(cap, self._evaluation.step_limit)
-            results.append(self._play(self._perform, actors, every, limit, "train", watch, pause))
+            (returns,), lengths = self._play(self._perform, actors, every, limit, "train", watch, pause)
+            results.append((returns, lengths))
         returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
         return shared, returns, lengths
 

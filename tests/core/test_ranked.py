@@ -1,0 +1,51 @@
+"""Ranks of members whose fitness ties are broken."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from shoal.core.population import Contenders, PopulationStats
+
+NAN, EPISODES = math.nan, 8
+
+
+def successes(counts: list[float], then: list[float], episodes: int = EPISODES) -> PopulationStats:
+    """Members that have succeeded in so many of the episodes."""
+    share = np.array(counts) / episodes
+    std = np.sqrt(share * (1 - share) * episodes / (episodes - 1)) if episodes > 1 else np.full(len(counts), NAN)
+    whole = np.arange(len(counts))
+    return PopulationStats(whole, whole, whole, share, std, whole * 0 + episodes, {}, then=np.array(then))
+
+
+@pytest.mark.parametrize(
+    ("counts", "then", "worse"),
+    [
+        ([0, 0, 0, 0], [3, 1, 4, 1], [2, 0, 3, 0]),  # nobody succeeds; equals stay equal
+        ([8, 0, 6, 0], [0, 9, 0, 10], [3, 0, 2, 1]),  # the objective comes first
+        ([1, 0, 0, 4], [0, 2, 1, 0], [0, 2, 1, 3]),  # one success of eight is one standard error, and may be luck
+        ([4, 3, 2, 8], [0, 1, 9, 0], [1, 2, 0, 3]),  # groups of who is within an error of their best: 8; 4 and 3; 2
+        ([NAN, 0, 5, 0], [9, 1, NAN, NAN], [NAN, 2, 3, 1]),  # who diverged has none, and is worse than all
+    ],
+)
+def test_the_second_decides_where_the_first_does_not_differ(
+    counts: list[float], then: list[float], worse: list[float]
+) -> None:
+    ranked = successes(counts, then).ranked()
+    np.testing.assert_array_equal(ranked.fitness, worse)
+    assert (ranked.std == 0).all()
+
+
+def test_one_episode_has_no_standard_error() -> None:
+    np.testing.assert_array_equal(successes([0, 1, 0], [5, 0, 7], episodes=1).ranked().fitness, [0, 2, 1])
+
+
+def test_without_a_second_the_stats_stay_as_they_are() -> None:
+    stats = successes([1, 2], [0, 0])._replace(then=None)
+    assert stats.ranked() is stats
+
+
+def test_contenders_join_in_this_order() -> None:
+    assert Contenders().wanted(successes([0, 0, 4, 0], [2, 3, 0, 1]), 4) == [2, 1, 0, 3]
