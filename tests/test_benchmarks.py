@@ -39,6 +39,7 @@ CASES = {
     "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
+    "luck_of_fitness": "",
     "looks": "--studies 2 --looks 4 8 --naive",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",

@@ -12,6 +12,7 @@ from shoal.report.run import Run
 
 MEMBERS, GENERATIONS = 4, 5  # with fewer of them nothing is said
 SURE = 2  # standard errors
+VAGUE = 0.25  # a standard error that says nothing
 
 
 class Reliability(NamedTuple):
@@ -46,15 +47,17 @@ class Reliability(NamedTuple):
         return f"{told}; the rest is luck" if self.truth >= 0.5 else f"{told}: {self.half} would tell half"
 
 
-def reliability(run: Run) -> Reliability | None:
-    """The reliability of the fitness of a run; None where it was not recorded, or of too few members or generations."""
-    generations = [both for worker in run.workers or (run,) for both in variances(worker)]
+def reliability(*runs: Run) -> Reliability | None:
+    """The reliability of the fitness of runs; None where it was not recorded, or too little to say."""
+    generations = [both for run in runs for worker in run.workers or (run,) for both in variances(worker)]
     whole, by_luck = np.array(generations).reshape(-1, 2).T
     if len(whole) < GENERATIONS or not whole.sum() > 0:
         return None
     share = by_luck.sum() / whole.sum()
     error = np.sqrt(np.square(by_luck - share * whole).sum()) / whole.sum()
-    return Reliability(int(np.nanmedian(run.lineage.episodes)), float(1 - share), float(error))
+    if error > VAGUE:
+        return None
+    return Reliability(int(np.nanmedian(runs[0].lineage.episodes)), float(1 - share), float(error))
 
 
 def variances(run: Run) -> list[tuple[float, float]]:
