@@ -145,7 +145,7 @@ def free(small: bool) -> Iterator[Row]:
 
     prepare()
     for name in ("CartPole, ppo",) if small else FREE:
-        found = measure(Experiment(**FREE[name], method="pbt", interval=512 if small else 16_384))
+        found = measure(Experiment(**FREE[name], method="pbt", interval=512 if small else 16_384), limit=60)
         yield name, f"members in the time of one: {found.members:,}{f'; {found.stopped}' * bool(found.stopped)}"
         for n, seconds in found.seconds.items():
             yield f"{name}, {n:,}", f"{seconds:.3f} s a generation, {found.times(n):.2f} times one"

@@ -121,6 +121,19 @@ def test_an_environment_that_normalises_itself(
         said(told)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"method": "successive_halving"}, {"budget": 4096}, {"method": "independent", "population": 1}],
+    ids=["pbt", "successive_halving", "budget", "one"],
+)
+def test_the_steps_of_all_and_of_each_are_told(said: Said, changes: dict[str, Any]) -> None:
+    """In the first lines of a run."""
+    console = Screen(file=StringIO(), width=400)
+    Display(console).start(Start(make_plan(replace(BASE, **changes)), 1, Path("somewhere"), 0))
+    for line in console.file.getvalue().splitlines():  # type: ignore[attr-defined]
+        said(line)
+
+
 def test_a_sound_experiment_has_nothing_to_note() -> None:
     for check in examine.CHECKS:
         findings = about(check)

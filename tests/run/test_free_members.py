@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import os
-import subprocess
+import json
 from pathlib import Path
 from typing import Any
 
 import jax
 import pytest
 from support.messages import Said
-from support.runs import COMMAND, settings, tiny
+from support.runs import SETTINGS, settings, shoal, tiny
 
 from shoal import resume, train
+from shoal.commands.doctor import dry_run
 from shoal.core.errors import BadInput
+from shoal.core.interrupts import BAD_INPUT
 from shoal.experiment.experiment import ExchangeSettings, Experiment
 from shoal.experiment.files import from_dict, of_run
 from shoal.experiment.plan import make_plan
@@ -53,29 +54,21 @@ def test_the_most_members_within_the_time_of_one() -> None:
     assert FreeMembers({1: 1.0, 2: 1.5}).members == 1
 
 
-def test_generations_are_timed_on_both_devices() -> None:
-    found = measure(tiny())
-    assert list(found.seconds)[:2] == [1, 2] and all(x > 0 for x in found.seconds.values())
-    assert all(found.times(n) <= free_members.AS_LONG for n in list(found.seconds)[:-1])
-
-
-def test_on_one_device() -> None:
-    """In a process of its own, which says it too."""
-    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
-    command = [*COMMAND, "doctor", "--members", *settings()]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert "on 1 of 1 CPU devices" in done.stdout and "this run has 4" in done.stdout
-    heads, first = done.stdout[done.stdout.index("members  a generation") :].splitlines()[:2]
-    assert heads.split() == ["members", "a", "generation", "times", "one", "member"]
-    assert first.split()[::2] == ["1", "s"] and first.split()[-1] == "1.00"
+@pytest.mark.parametrize("devices", [1, 2])
+def test_generations_are_timed_on_the_devices(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
+    there = jax.devices()[:devices]
+    monkeypatch.setattr(jax, "devices", lambda: there)
+    monkeypatch.setattr(free_members, "PART", 0.05)
+    found = measure(tiny(), limit=0)
+    assert list(found.seconds) == [1, 2] and all(x > 0 for x in found.seconds.values())
+    assert found.stopped == ("0 s were over" if found.members == 2 else "")
 
 
 @pytest.mark.usefixtures("four_free")
-@pytest.mark.parametrize("free, why", [(None, "60 s were over"), (10, "2 do not fit into memory")])
+@pytest.mark.parametrize("free, why", [(None, "120 s were over"), (10, "2 do not fit into memory")])
 def test_no_more_are_tried(monkeypatch: pytest.MonkeyPatch, free: int | None, why: str) -> None:
     monkeypatch.setattr(free_members, "free_memory", lambda: free)
-    seconds = itertools.count(0, 25.0)
+    seconds = itertools.count(0, 200.0)
     monkeypatch.setattr(free_members.time, "perf_counter", lambda: next(seconds))
     found = measure(tiny())
     assert found.stopped == why
@@ -90,6 +83,30 @@ def test_a_run_takes_that_many(said: Said, tmp_path: Path) -> None:
     assert of_run(tmp_path / "run").population == 4
     again = resume(tmp_path / "run", generations=3)
     assert again.summary["generations"] == 3
+
+
+@pytest.mark.usefixtures("four_free")
+@pytest.mark.parametrize("auto", [False, True], ids=["a number", "auto"])
+def test_what_the_doctor_says(said: Said, monkeypatch: pytest.MonkeyPatch, auto: bool) -> None:
+    monkeypatch.setattr(dry_run, "dry_run", lambda plan: [])
+    monkeypatch.setenv("COLUMNS", "300")
+    given = settings(population="auto") if auto else ["--members", *settings(population=6)]
+    done = shoal("doctor", *given)
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith("✓ members "))
+    for line in lines[at : at + 6]:
+        said(line.rstrip())
+    assert any(f"{4 if auto else 6} members on 2 of 2" in line for line in lines)
+
+
+@pytest.mark.usefixtures("four_free")
+def test_arms_of_a_study_have_numbers(said: Said, tmp_path: Path) -> None:
+    study = {"base": SETTINGS | {"population": "auto"}, "arms": {"pbt": {}, "independent": {"method": "independent"}}}
+    (tmp_path / "study.yaml").write_text(json.dumps(study | {"seeds": 1}))
+    done = shoal("study", tmp_path / "study.yaml")
+    assert done.code == BAD_INPUT
+    said(done.err)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import numpy as np
 
 from shoal.core.errors import BadField
 from shoal.core.interrupts import attend
+from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import free_memory
@@ -21,7 +22,7 @@ from shoal.run.memory import reckoned
 AS_LONG = 1.2  # times the time of one member still count as the same
 PART = 1.0  # seconds of training that are timed at once; those of a longer interval follow from them
 REPEATS = 3  # of a size, or as many more as a second has room for; the quickest counts
-LIMIT = 60.0  # seconds after which no further size is tried
+LIMIT = 120.0  # seconds, with compiling, after which no further size is tried
 
 
 class FreeMembers(NamedTuple):
@@ -56,9 +57,10 @@ def resolved(experiment: Experiment, note: Callable[[str], None]) -> Experiment:
     return replace(experiment, population=n)
 
 
-def measure(experiment: Experiment) -> FreeMembers:
+def measure(experiment: Experiment, limit: float = LIMIT) -> FreeMembers:
     """Time generations, training and evaluation, of 1, 2, 4, ... members until they take longer than one.
 
+    limit: seconds after which no further size is tried, but for two members.
     Raises BadInput for members that cannot be timed so.
     """
     plan = _plan(experiment)
@@ -70,8 +72,8 @@ def measure(experiment: Experiment) -> FreeMembers:
         free = free_memory()
         if seconds and free is not None and reckoned(plan, n).need > free:
             return FreeMembers(seconds, f"{n:,} do not fit into memory")
-        if time.perf_counter() - began > LIMIT:
-            return FreeMembers(seconds, f"{LIMIT:g} s were over")
+        if len(seconds) > 1 and time.perf_counter() - began > limit:
+            return FreeMembers(seconds, f"{limit:g} s were over")
         training, evaluation = timed(plan, n, part)
         seconds[n] = training * plan.iterations / part + evaluation
         if (found := FreeMembers(seconds)).times(n) > AS_LONG:
@@ -106,7 +108,8 @@ def timed(plan: Plan, members: int, iterations: int) -> tuple[float, float]:
     _, first = plan.evolver.init((0,), np.zeros(1, np.int64))
     values = {name: plan.search.defaults.get(name, x[0]) for name, x in first.items()}
     times: list[tuple[float, float]] = []
-    with closing(plan.kind.shard([np.arange(members)], plan.setup)) as shard:
+    made = plan.kind.shard([np.arange(members)], plan.setup)
+    with callbacks_attributed(plan.experiment.env_name), closing(made) as shard:
         shard.begin({name: np.full(members, x, np.float32) for name, x in values.items()})
         while len(times) < 1 + REPEATS or sum(map(sum, times[1:])) < PART:
             attend()

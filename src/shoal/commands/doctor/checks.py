@@ -19,6 +19,7 @@ from shoal.core.escape import readable
 from shoal.core.population import EARLIER
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import many
@@ -94,13 +95,13 @@ def devices(plan: Plan) -> Iterator[Diagnostic]:
         yield ok("environment", f"{copies} copies step on the host: expect most of the time to go there")
 
 
-def members(plan: Plan, free: FreeMembers) -> Iterator[Diagnostic]:
+def members(experiment: Experiment, free: FreeMembers) -> Iterator[Diagnostic]:
     """The members that take the time of one on this machine."""
     n = free.members
     up_to = f"{'at least' if free.stopped else 'up to'} {many(n, 'member')}" if n > 1 else "no two members"
     more = f"; no more were tried: {free.stopped}" if free.stopped else ""
-    text = f"{up_to} take the time of one here, by at most {AS_LONG:g} times{more}"
-    yield ok("members", f"{text}; this run has {plan.experiment.population:,}")
+    given = "" if experiment.auto else f"; this experiment has {experiment.population:,}"
+    yield ok("members", f"{up_to} take the time of one here, by at most {AS_LONG:g} times{more}{given}")
 
 
 def observations(plan: Plan) -> Iterator[Diagnostic]:

@@ -17,7 +17,7 @@ from shoal.experiment.plan import make_plan
 from shoal.members.devices import prepare
 from shoal.records.screen import plain_table, styled
 from shoal.report.words import duration, many
-from shoal.run.free_members import FreeMembers, measure
+from shoal.run.free_members import measure
 
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
@@ -37,13 +37,6 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen, m
     arguments: those of `shoal train` that run it. members: measure how many take the time of one
     """
     prepare()
-    free = None
-    if members or experiment.auto:
-        with console.status("timing 1, 2, 4, ... members"):
-            free = measure(experiment)
-    if free is not None and experiment.auto:
-        experiment = replace(experiment, population=free.members)
-    plan = make_plan(experiment)
     found: list[Diagnostic] = []
 
     def show(diagnostics: Iterable[Diagnostic]) -> None:
@@ -56,11 +49,21 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen, m
             console.print(row)
             found.append(diagnostic)
 
+    def time_members() -> int:
+        with console.status("timing generations of 1, 2, 4, ... members"):
+            free = measure(experiment)
+        show(checks.members(experiment, free))
+        table = plain_table("members", "a generation", "times one member")
+        for n, seconds in free.seconds.items():
+            table.add_row(f"{n:,}", duration(seconds), f"{free.times(n):.2f}")
+        console.print(table)
+        return free.members
+
+    if experiment.auto:
+        members, experiment = False, replace(experiment, population=time_members())
+    plan = make_plan(experiment)
     for check in CHECKS:
         show(check(plan))
-    if free is not None:
-        show(checks.members(plan, free))
-        console.print(_table(free))
     plan.kind.close()
     if not any(x.mark == "✗" and x.topic == "memory" for x in found):  # what does not fit is not run
         if plan.kind.compiled is None:
@@ -68,15 +71,9 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen, m
                 show(dry_run.trainer(plan, {*plan.space, *experiment.hyper}))
         with console.status("a dry run of two short generations"):
             show(list(dry_run.dry_run(plan)))
+    if members and not any(x.mark == "✗" for x in found):
+        time_members()
     errors, warnings = (sum(x.mark == mark for x in found) for mark in "✗!")
     verdict = many(errors, "error") if errors else f"ready to run: shoal train {shlex.join(arguments)}"
     console.print("; ".join([verdict, *([many(warnings, "warning")] if warnings else [])]), soft_wrap=True)
     return not errors
-
-
-def _table(free: FreeMembers) -> Table:
-    """The time of a generation against the number of members."""
-    table = plain_table("members", "a generation", "times one member")
-    for n, seconds in free.seconds.items():
-        table.add_row(f"{n:,}", duration(seconds), f"{free.times(n):.2f}")
-    return table
