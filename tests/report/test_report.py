@@ -81,7 +81,8 @@ def test_key_facts(tmp_path: Path) -> None:
     champion = result["champion"]
     for fact in (
         "CartPole-v1", "learned by ppo", "finished", f"{champion['evaluation']['mean']:.4g}", "± 1.24",
-        "over 100 held-out episodes", f"{champion['selection_fitness']:.4g}", "5.24M", "8 agents learned side by side",
+        "over 100 held-out episodes", f"{champion['selection_fitness']:.4g}", "5.24M", "655k of each member",
+        "8 agents learned side by side",
         "Not tuned: clip 0.2; trace 0.95", "interval: 32768",
     ):  # fmt: skip
         assert fact in page.words

@@ -38,7 +38,8 @@ def overview(run: Run) -> Markup:
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
     took = ["of the worker that took longest"] if len(run.workers) > 1 else []
     took += [f"{duration(compiling)} of it compiling"] if compiling > 0 else []
-    each = f"{short(steps / run.population)} of each member" if steps > 0 and not (sampled or _shrinks(run)) else ""
+    alike = steps > 0 and run.population > 1 and not (sampled or _shrinks(run))
+    each = f"{short(steps / run.population)} of each member" if alike else ""
     tested = f"and {short(tests)} for evaluation{' of the mean' * sampled}" if tests > 0 else ""
     facts = (
         ("Population", text(run.population), members),
