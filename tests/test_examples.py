@@ -26,6 +26,7 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
     "train_from_python": lambda said: last_number(said) > 150,
     "in_a_notebook": lambda said: "stopped after" in said and last_number(said) > 150,
     "own_device_environment": lambda said: float(said.split()[2]) < 0.5,
+    "push_a_puck": lambda said: last_number(said) > 60,
     "own_gymnasium_environment": lambda said: ">>>>>>>" in said,
     "own_agent": lambda said: float(said.split()[1]) > 150,
     "own_selector": lambda said: float(said.split()[-3]) > 150,

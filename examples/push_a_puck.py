@@ -1,0 +1,68 @@
+"""Weights of a shaped reward, which have no default that is any good, tuned by what counts: a sparse success.
+
+A hand pushes a puck to a goal. Members train with weights of their own; all are measured by how often the puck lies at the
+goal in the end, and, while nobody succeeds, by their return under the weights that the environment has by itself.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from shoal import Continuous, DeviceEnvironment, Experiment, Spec, train
+
+GENERATIONS, INTERVAL, EPISODE = 10, 8192, 50
+SPEED, RADIUS, NEAR = 0.1, 0.2, 0.15
+WEIGHTS = ("reach", "push", "arrive", "effort")
+
+
+def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: float = 1.0) -> DeviceEnvironment:
+    """The arguments, which are environment parameters, weigh the distances of hand to puck and of puck to goal, being at the
+    goal, and moving."""
+
+    def observed(hand, puck, goal):
+        return jnp.concatenate([hand, puck - hand, goal - puck])
+
+    def reset(key):
+        sides = jax.random.uniform(key, (2,), minval=-0.4, maxval=0.4)
+        hand, puck, goal = jnp.array([-0.6, 0.0]), jnp.array([0.0, sides[0]]), jnp.array([0.6, sides[1]])
+        return (hand, puck, goal, jnp.int32(0)), observed(hand, puck, goal)
+
+    def step(key, state, action):
+        hand, puck, goal, time = state
+        hand, time = jnp.clip(hand + SPEED * action, -1.0, 1.0), time + 1
+        apart = puck - hand
+        distance = jnp.linalg.norm(apart) + 1e-6
+        puck = jnp.clip(puck + apart / distance * jnp.maximum(RADIUS - distance, 0.0), -1.0, 1.0)  # it never sticks
+        left = jnp.linalg.norm(goal - puck)
+        shaped = reach * distance + push * left + effort * jnp.square(action).sum()
+        reward = arrive * (left < NEAR) - 0.1 * shaped
+        return (hand, puck, goal, time), observed(hand, puck, goal), reward, jnp.bool_(False), time >= EPISODE
+
+    def info(state):
+        _, puck, goal, _ = state
+        return {"success": (jnp.linalg.norm(goal - puck) < NEAR).astype(jnp.float32)}
+
+    spec = Spec((6,), "float32", Continuous((-1.0, -1.0), (1.0, 1.0)))
+    return DeviceEnvironment(spec, reset, step, info=info)
+
+
+def main() -> None:
+    weight = {"low": 0.1, "high": 10.0, "scale": "log", "initial": "sampled"}  # two decades: no default is any good
+    result = train(
+        Experiment(
+            env=puck,  # its arguments are environment parameters
+            method="pbt",
+            population=8,
+            generations=GENERATIONS,
+            interval=INTERVAL,
+            space={"learning_rate": [1e-4, 1e-2, "log"]} | {f"env.{name}": weight for name in WEIGHTS},
+            fitness={"objective": "success", "then": "return"},
+        )
+    )
+    champion = result.summary["champion"]
+    chosen = ", ".join(f"{name} {champion['hyper'][f'env.{name}']:.2g}" for name in WEIGHTS)
+    print(f"weights at last: {chosen}")
+    print(f"the puck lies at the goal in {champion['evaluation']['mean']:.0%} of the episodes")
+
+
+if __name__ == "__main__":
+    main()
