@@ -143,17 +143,14 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
 
         (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        critics, critic_optimiser = adam_step(
-            hyper.critic_learning_rate, gradient, learned.critics, learned.critic_optimiser
-        )
+        rate, state = hyper.critic_learning_rate, learned.critic_optimiser
+        critics, critic_optimiser = adam_step(rate, gradient, learned.critics, state)
         (_, (entropy, added)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
-        params, policy_optimiser = adam_step(
-            hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser
-        )
+        rate, state = hyper.policy_learning_rate, learned.policy_optimiser
+        params, policy_optimiser = adam_step(rate, gradient, learned.policy, state)
         gradient = jax.grad(temperature_loss)(learned.log_temperature)
-        log_temperature, temperature_optimiser = adam_step(
-            hyper.temperature_learning_rate, gradient, learned.log_temperature, learned.temperature_optimiser
-        )
+        rate, state = hyper.temperature_learning_rate, learned.temperature_optimiser
+        log_temperature, temperature_optimiser = adam_step(rate, gradient, learned.log_temperature, state)
         learned = SacLearned(
             policy=params,
             critics=critics,

@@ -163,9 +163,7 @@ def _is_set(values: Mapping[str, Any], place: str) -> bool:
     return any(x is not None and x is not False and x != -1 for x in inside)
 
 
-def _space(
-    mutation: Mapping[str, Any], settings: Mapping[str, Any], continuous: bool
-) -> tuple[list[str], dict[str, Any]]:
+def _space(mutation: Mapping, settings: Mapping, continuous: bool) -> tuple[list[str], dict[str, Any]]:
     """Notes on what is not tuned, and the ranges of the rest. Raises BadField."""
     notes: list[str] = []
     space: dict[str, Any] = {}

@@ -16,7 +16,8 @@ from shoal.distributed.rows import from_rows, routes, to_rows
 from shoal.members.protocol import Kind, Shard
 
 # (visible stats, rows to decide for) -> (state of the evolver, decision)
-Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decision | DistributionUpdate]]
+Decided = Decision | DistributionUpdate
+Decide = Callable[[PopulationStats, np.ndarray], tuple[PyTree, Decided]]
 
 
 class KnownMembers(NamedTuple):
@@ -81,9 +82,7 @@ class Synchronous:
         ends = decision.ends if isinstance(decision, Decision) else ()
         return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 
-    def _apply(
-        self, decision: Decision | DistributionUpdate, wanted: Sequence[int]
-    ) -> tuple[list[PyTree], dict[str, float]]:
+    def _apply(self, decision: Decided, wanted: Sequence[int]) -> tuple[list[PyTree], dict[str, float]]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
         Returns what those at `wanted` rows have learned, in process 0; and the metrics of it all.

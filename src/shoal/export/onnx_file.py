@@ -86,7 +86,10 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     """
     assert champion.spec is not None
     space = champion.spec.action
-    reach = _reach(space) if isinstance(space, Continuous) else None
+    reach = None  # float64 [A]: the largest absolute action in this space, above 0
+    if isinstance(space, Continuous):
+        ends = [to_bounds(space, np.full(space.shape, end, np.float32)) for end in (-1, 1)]
+        reach = np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     try:
@@ -110,12 +113,6 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     champion.reset()
     every = np.concatenate(off)
     return float(every.mean() if reach is None else every.max())
-
-
-def _reach(space: Continuous) -> np.ndarray:
-    """float64 [A]: the largest absolute action in this space, above 0."""
-    ends = [to_bounds(space, np.full(space.shape, end, np.float32)) for end in (-1, 1)]
-    return np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
 
 
 def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:

@@ -206,21 +206,9 @@ class CemRl(Method):
             return population._replace(shared=population.shared._replace(distribution=distribution))
 
         one = shared_critic.actor_of(agent, hyper._replace(policy_delay=1.0))._replace(act=act, narrower={})
-        alone = independent(one)
-        learner = SearchLearner(
-            init=init,
-            act=alone.act,
-            greedy=alone.greedy,
-            agent=one,
-            actors=actors,
-            tell=tell,
-            mean=mean,
-            with_mean=with_mean,
-            chunk=min(population + 1, CHUNK),
-            stored=True,
-            draw=draw,
-            together=True,
-        )
+        alone, chunk = independent(one), min(population + 1, CHUNK)
+        given = init, alone.act, alone.greedy, one, actors, tell, mean, with_mean
+        learner = SearchLearner(*given, chunk=chunk, stored=True, draw=draw, together=True)
         return learner._replace(improve=improve, updates=updates, watches=True, watch=watch) if trained else learner
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:

@@ -165,20 +165,15 @@ class Es(Method):
             seen = alive[row] & (rows[row] == 0)[:, None] & tree.finite(obs, 2)
             return shared._replace(seen=update_all_statistics(shared.seen, obs, seen))
 
+        def mean(population: Population) -> PyTree:
+            return population.shared.policy
+
+        def cap(hyper: Hyper) -> int:
+            return int(hyper.episode_cap[0])
+
         alone = independent(agent)
-        learner = SearchLearner(
-            init=init,
-            act=alone.act,
-            greedy=alone.greedy,
-            agent=agent,
-            actors=actors,
-            tell=tell,
-            mean=lambda population: population.shared.policy,
-            with_mean=with_mean,
-            chunk=self.chunk,
-            cap=lambda hyper: int(hyper.episode_cap[0]),
-            pairs=True,
-        )
+        given = init, alone.act, alone.greedy, agent, actors, tell, mean, with_mean
+        learner = SearchLearner(*given, chunk=self.chunk, cap=cap, pairs=True)
         return learner._replace(watches=True, watch=watch) if normalises else learner
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:

@@ -55,12 +55,9 @@ class WandbRuns(Callback):
             self._run(run).log(values | {STEPS: event.rows.step}, step=event.generation)
 
     def finish(self, result: dict[str, Any] | None) -> None:
-        if result is not None and result["champion"] is not None and POPULATION in self._runs:
-            champion = {
-                "champion/test": result["champion"]["evaluation"]["mean"],
-                "champion/uid": result["champion"]["uid"],
-            }
-            self._runs[POPULATION].summary.update(champion)
+        if result is not None and (best := result["champion"]) is not None and POPULATION in self._runs:
+            found = {"champion/test": best["evaluation"]["mean"], "champion/uid": best["uid"]}
+            self._runs[POPULATION].summary.update(found)
         for run in self._runs.values():
             run.finish()
 
