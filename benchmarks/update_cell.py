@@ -23,7 +23,7 @@ from shoal.core import tree
 from shoal.core.keys import member_keys
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout
-from shoal.members.devices import Layout, prepare
+from shoal.members.devices import DeviceLayout, prepare
 from shoal.rl.independent import independent
 from shoal.rl.replay_buffer import store
 
@@ -65,7 +65,7 @@ def filled(agent: Agent, key: jax.Array, hyper: Any, steps: Rollout) -> Member:
 def vectorised(cell: Cell) -> tuple[Callable, Callable]:
     """All members in one program, over all devices, as a run of Shoal has them."""
     prepare()
-    agent, layout = make_agent(cell.agent, cell.steps), Layout(cell.population)
+    agent, layout = make_agent(cell.agent, cell.steps), DeviceLayout(cell.population)
     learner, place = independent(agent), layout.place
     who = place(np.arange(cell.population, dtype=np.uint32))
     hyper = agent.hyper._replace(update_ratio=cell.steps)

@@ -50,5 +50,4 @@ def test_no_class_name_stands_twice() -> None:
         x.name for path in ROOT.rglob("*.py") for x in ast.walk(ast.parse(path.read_text())) if type(x) is ast.ClassDef
     ]
     of_agents = {"Config", "Hyper"}  # read by these names
-    apart = {"Layout"}  # of members on devices, and of the figures of a page: no file knows both
-    assert {name for name in found if found.count(name) > 1} == of_agents | apart
+    assert {name for name in found if found.count(name) > 1} == of_agents

@@ -12,7 +12,7 @@ from shoal.agents.ppo import ppo
 from shoal.core.keys import member_keys
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Rollout
-from shoal.members.devices import OF_POPULATION, Layout, prepare
+from shoal.members.devices import OF_POPULATION, DeviceLayout, prepare
 from shoal.rl.independent import independent
 
 
@@ -29,7 +29,7 @@ def measure(cell: dict) -> dict[str, float]:
         environments=cell["environments"],
         rollout=cell["rollout"],
     )
-    learner, layout, rng = independent(agent), Layout(n), np.random.default_rng(0)
+    learner, layout, rng = independent(agent), DeviceLayout(n), np.random.default_rng(0)
     uid = layout.place(np.arange(n, dtype=np.uint32))
     hyper = layout.place(jax.tree.map(lambda x: np.full(n, x, np.float32), agent.hyper._replace(epochs=1)))
     obs = rng.integers(0, 256, (*shape, *cell["shape"]), np.uint8)

@@ -25,7 +25,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import shards
 from shoal.members.acting import Policy
-from shoal.members.devices import Layout, covered
+from shoal.members.devices import DeviceLayout, covered
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
@@ -35,7 +35,7 @@ from shoal.run.loop import train
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])
 def test_as_many_devices_as_divide_the_members(members, devices):
     assert len(jax.devices()) == 2
-    layout = Layout(members)
+    layout = DeviceLayout(members)
     assert layout.devices == devices
     placed = layout.place(np.arange(members, dtype=np.float32))
     assert len(placed.sharding.device_set) == devices
@@ -46,7 +46,8 @@ def test_as_many_devices_as_divide_the_members(members, devices):
 def test_layouts_on_six_devices():
     code = (
         "import jax; jax.config.update('jax_num_cpu_devices', 6)\n"
-        "from shoal.members.devices import Layout; print([Layout(n).devices for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)])"
+        "from shoal.members.devices import DeviceLayout\n"
+        "print([DeviceLayout(n).devices for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 12)])"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={"XLA_FLAGS": ""}
@@ -61,7 +62,7 @@ def test_a_program_is_traced_once_and_refuses_other_shapes():
         traces.append(x.shape)
         return x * factor
 
-    layout = Layout(4)
+    layout = DeviceLayout(4)
     program = layout.program(double, True, False)
     x, factor = layout.place(np.arange(4, dtype=np.float32)), layout.place(np.float32(2), False)
     for _ in range(3):
@@ -75,7 +76,7 @@ def test_a_program_is_traced_once_and_refuses_other_shapes():
 
 
 def test_a_gather_crosses_devices():
-    layout = Layout(4)
+    layout = DeviceLayout(4)
     take = layout.gather(lambda x, rows: x[rows], True, False)
     rows = layout.place(np.int32([3, 0, 0, 1]), False)
     moved = take(layout.place(np.arange(8, dtype=np.float32).reshape(4, 2)), rows)
@@ -85,7 +86,7 @@ def test_a_gather_crosses_devices():
 
 def test_a_program_that_is_begun_is_traced_at_once_and_waited_for():
     """Its errors are raised where it is called, not where it is begun; a second beginning does nothing."""
-    layout, traces = Layout(2), []
+    layout, traces = DeviceLayout(2), []
 
     def double(x: jax.Array) -> jax.Array:
         traces.append(x.shape)
@@ -112,7 +113,7 @@ def test_a_call_of_what_cannot_be_traced_tries_it_once():
         tried.append(x)
         raise ValueError("not today")
 
-    program = Layout(4).program(function, True)
+    program = DeviceLayout(4).program(function, True)
     for count in (1, 2):
         with pytest.raises(ValueError, match="not today"):
             program(np.zeros(4, np.float32))
@@ -129,7 +130,7 @@ def test_what_the_compiler_refuses_is_compiled_once(monkeypatch, begun):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    program = Layout(4).program(lambda x: x + 1, True)
+    program = DeviceLayout(4).program(lambda x: x + 1, True)
     if begun:
         program.begin(x)
     for _ in range(2):
@@ -139,7 +140,7 @@ def test_what_the_compiler_refuses_is_compiled_once(monkeypatch, begun):
 
 
 def test_donated_memory_is_taken_over():
-    layout = Layout(2)
+    layout = DeviceLayout(2)
     program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))
     x = layout.place(np.zeros(2, np.float32))
     assert program(x)[0] == 1 and x.is_deleted()

@@ -16,7 +16,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace
 from shoal.core.types import Agent, Array, Hyper, Member, Population, PyTree
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import Layout
+from shoal.members.devices import DeviceLayout
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainer import TrainerState
 from shoal.trainers.trainers import Trainers
@@ -114,13 +114,13 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
     return Acting(Named(), policy, load)
 
 
-def placed(agent: Agent, layout: Layout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
+def placed(agent: Agent, layout: DeviceLayout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:
     """Hyperparameters [N] on the devices: those of the agent, and the environment parameters of the environments."""
     own, env_parameters = split({name: np.asarray(x, np.float32) for name, x in hyper.items()})
     return layout.place((agent.hyper._replace(**own), env_parameters))
 
 
-def acting_members(agent: Agent, layout: Layout, policies: Sequence[Policy]) -> Population:
+def acting_members(agent: Agent, layout: DeviceLayout, policies: Sequence[Policy]) -> Population:
     """Members that only act, one for each policy."""
     every = jax.tree.map(lambda *each: np.stack(each), *(policy.learned for policy in policies))
     names = policies[0].hyper

@@ -17,7 +17,7 @@ from shoal.core.types import AnyLearner, Population, PyTree
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
 from shoal.members.acting import Acting, Policy, acting_members, by_agent
-from shoal.members.devices import OF_POPULATION, Layout
+from shoal.members.devices import OF_POPULATION, DeviceLayout
 from shoal.members.protocol import EPISODES, Setup, Shard, Tester
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
@@ -79,9 +79,9 @@ class Compiled(ABC):
             return 0
         return tree.size_in_bytes(jax.eval_shape(environment.reset, jax.random.key(0)))
 
-    def layout(self, members: int) -> Layout:
+    def layout(self, members: int) -> DeviceLayout:
         """The layout of so many members on the devices: apart, some side by side, or together on one."""
-        return Layout(members, self.together, self.side_by_side)
+        return DeviceLayout(members, self.together, self.side_by_side)
 
     def devices(self, uids: Sequence[np.ndarray]) -> int:
         return self.layout(len(uids[0])).devices
@@ -114,7 +114,7 @@ class CompiledTester:
     """One policy in the environment of a kind; see `Tester`."""
 
     def __init__(self, kind: Compiled, setup: Setup):
-        self._agent, self._layout, self._setup = kind.agent, Layout(1), setup
+        self._agent, self._layout, self._setup = kind.agent, DeviceLayout(1), setup
         meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
         self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
 

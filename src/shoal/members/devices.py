@@ -89,7 +89,7 @@ def host_memory() -> float | None:
     return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
 
 
-class Layout:
+class DeviceLayout:
     """The member axis, divided among the largest possible number of devices; each device runs its members independently.
 
     together: all members on one device, because they learn from one another. side_by_side: the number of consecutive

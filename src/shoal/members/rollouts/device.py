@@ -18,7 +18,7 @@ from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, Layout
+from shoal.members.devices import OF_POPULATION, DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.episodes import Interval, Progress, Trained
@@ -39,7 +39,9 @@ class DeviceRollouts(DeviceEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: DeviceEnvironment, learner: Learner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(
+        self, environment: DeviceEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
+    ):
         super().__init__(environment, learner, layout, evaluation)
         self._begin = layout.program(self._reset, True, True, False)
         state = (True, False), True, True, True  # `shared` has no member axis

@@ -16,7 +16,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.devices import OF_POPULATION, DeviceLayout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes
 
 
@@ -25,7 +25,7 @@ class DeviceEpisodes(WholeEpisodes):
 
     resumes_exactly = True
 
-    def __init__(self, environment: Any, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(self, environment: Any, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)

@@ -17,7 +17,7 @@ from shoal.core.population import Seed
 from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.acting import Policy
-from shoal.members.devices import Layout
+from shoal.members.devices import DeviceLayout
 
 Played = tuple[tuple[np.ndarray, ...], np.ndarray]  # of episodes: their value by each measure, and length; [N, E] each
 
@@ -196,7 +196,7 @@ def with_interval(told: dict[str, Any]) -> dict[str, Any]:
 class WholeEpisodes(ABC):
     """Whole episodes of N members, without learning: what those on the device and on the host have in common."""
 
-    def __init__(self, environment: Any, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(self, environment: Any, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         self._environment, self._learner, self._layout = environment, learner, layout
         self._evaluation = evaluation
 

@@ -19,7 +19,7 @@ from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import FIELDS
-from shoal.members.devices import Layout
+from shoal.members.devices import DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.episodes import Interval, Trained
 from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
@@ -31,7 +31,9 @@ class HostRollouts(HostEpisodes):
 
     _learner: Learner
 
-    def __init__(self, environment: HostEnvironment, learner: Learner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(
+        self, environment: HostEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
+    ):
         super().__init__(environment, learner, layout, evaluation)
         kept = (True, False)  # (learned, shared): with and without the member axis
         self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)

@@ -19,7 +19,7 @@ from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
 from shoal.environments.objective import FIELDS, InfoOf, Objective, in_infos
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, Layout, Program
+from shoal.members.devices import OF_POPULATION, DeviceLayout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes, advance, begin
 
 
@@ -28,7 +28,9 @@ class HostEpisodes(WholeEpisodes):
 
     resumes_exactly = False
 
-    def __init__(self, environment: HostEnvironment, learner: AnyLearner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(
+        self, environment: HostEnvironment, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig
+    ):
         super().__init__(environment, learner, layout, evaluation)
         self._play_members = self._greedy_members if evaluation.greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)

@@ -12,7 +12,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.devices import OF_POPULATION, Layout
+from shoal.members.devices import OF_POPULATION, DeviceLayout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 
@@ -22,7 +22,7 @@ class DeviceSearch(DeviceEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(self, environment: Any, learner: SearchLearner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(self, environment: Any, learner: SearchLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         arguments = (OF_POPULATION, True, False, False, False, False)
         self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
@@ -73,7 +73,7 @@ class HostSearch(HostEpisodes):
 
     _learner: SearchLearner
 
-    def __init__(self, environment: Any, learner: SearchLearner, layout: Layout, evaluation: EvaluationConfig):
+    def __init__(self, environment: Any, learner: SearchLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
