@@ -38,6 +38,7 @@ CASES = {
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
     "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
+    "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
     "luck_of_fitness": "",
     "looks": "--studies 2 --looks 4 8 --naive",
