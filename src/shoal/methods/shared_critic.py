@@ -88,12 +88,9 @@ def batches(buffer: ReplayBuffer, keys: jax.Array, shape: tuple[int, ...], disco
     return jax.vmap(lambda key, d: ring.sample(buffer, key, shape, 1, d), out_axes=axis)(keys, discount)
 
 
-def no_bonus(policies: PyTree, *_: Any) -> jax.Array:
-    """The default bonus of `joint_update`: none."""
-    return jnp.float32(0)
-
-
-def joint_update(net: Networks, bonus: Callable = no_bonus, value_weight: Callable = lambda hyper: 1.0) -> Callable:
+def joint_update(
+    net: Networks, bonus: Callable = lambda *_: 0.0, value_weight: Callable = lambda hyper: 1.0
+) -> Callable:
     """The function that makes one update of all actors and of the critics that they share:
 
     (actors [N], critic, hyper [N], batch [N, batch, ...], keys [N], *arguments) -> (actors, critic, metrics [N])

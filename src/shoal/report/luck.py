@@ -16,7 +16,7 @@ VAGUE = 0.25  # a standard error that says nothing
 
 
 class Reliability(NamedTuple):
-    """How far the fitness of so many episodes can be trusted.
+    """The trust that the fitness of so many episodes deserves.
 
     truth: the share of the variance of fitness between members of a generation that is not luck, over all generations
     error: the standard error of that share

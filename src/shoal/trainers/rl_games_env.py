@@ -25,7 +25,7 @@ class Workers(IVecEnv):
         """Raise ValueError for environments whose steps are not one array each."""
         own = {key: x for key, x in options.items() if key not in ("seed", "ray_config")}
         self._workers = [vecenv.RayWorker(name, own) for _ in range(num_actors)]
-        self._seeds: list[int | None] = [None] * num_actors
+        self.seeds: list[int | None] = [None] * num_actors  # of the environments, for the next reset
         parameters = inspect.signature(self._workers[0].env.reset).parameters.values()
         # Wrappers of gymnasium hand it on.
         self._takes_seed = any(p.name == "seed" or p.kind is p.VAR_KEYWORD for p in parameters)
@@ -33,13 +33,9 @@ class Workers(IVecEnv):
         if info["agents"] != 1 or info["use_global_observations"] or info["observation_space"].shape is None:
             raise ValueError(f"{name} has several agents or observations: register a vecenv of your own for it")
 
-    def seed_each(self, seeds: Sequence[int]) -> None:
-        """Seed the environments [N]; takes effect with the next reset."""
-        self._seeds = [int(seed) for seed in seeds]
-
     def reset(self) -> np.ndarray:
         """Observations [N, ...]."""
-        seeds, self._seeds = self._seeds, [None] * len(self._workers)
+        seeds, self.seeds = self.seeds, [None] * len(self._workers)
         if not self._takes_seed:
             return np.stack([worker.reset() for worker in self._workers])
         pairs = zip(self._workers, seeds, strict=True)
@@ -111,7 +107,7 @@ class SharedEnvironments:
     def seed(self, seeds: Sequence[int]) -> None:
         """Seed the environments: each by its own seed [N] where that is possible, else all by the first one."""
         if isinstance(self.envs, Workers):
-            self.envs.seed_each(seeds)
+            self.envs.seeds = [int(seed) for seed in seeds]
         elif callable(getattr(self.envs, "seed", None)):
             self.envs.seed(int(seeds[0]))
 
