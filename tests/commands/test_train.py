@@ -182,8 +182,9 @@ LINE = re.compile(
 
 def test_plain_lines_where_nobody_watches(six: Path) -> None:
     told = (six.parent / "six.out").read_text().splitlines()
-    first, *lines = [line for line in told if "selection bias" not in line]
+    first, steps, *lines = [line for line in told if "selection bias" not in line]
     assert first == f"4 × ppo by pbt on gymnax:CartPole-v1, 6 generations of 64 steps each, 2 devices → {six}"
+    assert steps == "4 members × 384 steps each: 1,536 steps"
     found = [LINE.fullmatch(line) for line in lines[:6]]
     assert all(found), lines
     for row, match in zip(rows(six / "metrics.jsonl"), found, strict=True):

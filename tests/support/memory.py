@@ -18,7 +18,7 @@ import pytest
 from shoal.members import trace_cache as sharing
 
 # Bytes: programs are dropped once there are so many more than the last time left; beyond the bound, a test fails.
-ROOM, BOUND = 0.4e9, 2.0e9
+ROOM, BOUND = 0.3e9, 2.0e9
 PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
 PROCESS = psutil.Process()
 _peak, _left = 0, 0.5e9

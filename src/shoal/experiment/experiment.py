@@ -125,8 +125,7 @@ class Experiment:
     """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
     own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""
     population: Annotated[int, "auto"] = 8
-    """members that train side by side; auto: as many as take the time of one, by at most 1.2 times, which is measured where
-    the run begins"""
+    """members that train side by side; auto: as many as train in 1.2 times the time of one here"""
     generations: int = 20
     """how often the population trains, is measured and evolves"""
     interval: int = 8192
