@@ -70,6 +70,17 @@ def test_easy_episodes_of_one_generation_crown_nobody() -> None:
     assert contenders.champion.fitness == 6.0
 
 
+def test_the_fittest_stay_too() -> None:
+    """What was learned once and lost since may have been no luck."""
+    contenders = Contenders()
+    for best in (0.0, 12.0, 8.0, 9.0, 10.0, 11.0, 11.0, 11.0, 11.0):
+        contenders = after(contenders, [best, -1.0])
+    assert [one.generation for one in contenders.earlier] == [8, 7, 6, 5, 1]
+    assert [one.generation for one in contenders.entrants] == [8, 1, 7, 6, 5]
+    easy = after(contenders, [10.5, 0.0])
+    assert easy.wanted(stats([3.0, 2.0]), 0) == [], "neither"
+
+
 def test_the_fittest_of_the_last_generation_join() -> None:
     contenders = after(after(Contenders(), [2.0, 3.0]), [4.0, NAN, 6.0, 5.0, -1.0], last=3)
     assert [one.uid for one in contenders.last] == [12, 13, 10]

@@ -96,7 +96,7 @@ class ChampionSoFar:
 
 
 NOBODY = ChampionSoFar(level=-np.inf)
-EARLIER = 4  # generations of which the best member stays a contender
+EARLIER = 4  # generations whose best member stays a contender for its level, and as many for its fitness
 SMOOTHING = 4  # generations whose best fitness makes the level of one, about
 
 
@@ -104,7 +104,8 @@ SMOOTHING = 4  # generations whose best fitness makes the level of one, about
 class Contenders:
     """The individuals of whom the final selection finds the champion.
 
-    earlier: the best member of each of the generations of the highest levels, the highest first
+    earlier: the best member of each of the generations of the highest levels, and of those of the highest fitness, which
+        may be no luck; the highest level first
     last: members of the last generation, once there is one, the fittest first
     level: of the newest generation, whose number among those that have one is `measured`
     """
@@ -121,19 +122,21 @@ class Contenders:
 
     @property
     def entrants(self) -> list[ChampionSoFar]:
-        """All of them, each once: by turns one of the best generations and one of the last, the best of either first."""
-        by_turns = [one for pair in zip_longest(self.earlier, self.last) for one in pair if one is not None]
+        """All of them, each once: by turns the best by level, by fitness in the last generation, and by fitness in any."""
+        fittest = sorted(self.earlier, key=lambda one: one.fitness, reverse=True)
+        by_turns = [one for turn in zip_longest(self.earlier, self.last, fittest) for one in turn if one is not None]
         return list({(one.uid, one.generation): one for one in by_turns}.values())
 
     def wanted(self, stats: PopulationStats, last: int) -> list[int]:
         """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
-        its level is among the highest. Whoever has no fitness never joins."""
+        its level or its fitness is among the highest. Whoever has no fitness never joins."""
         fitness = stats.ranked().fitness
         fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
         order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
-        if last or not order or len(self.earlier) < EARLIER:
-            return order[: max(last, 1)]
-        return order[:1] if self._level(stats) >= self.earlier[-1].level else []
+        if last or not order:
+            return order[:last]
+        new = ChampionSoFar.at(stats, order[0], self._level(stats), None)
+        return order[:1] if any(one is new for one in _best((new, *self.earlier))) else []
 
     def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
         """After a generation, with the individuals at the `wanted` rows and what each has learned.
@@ -144,13 +147,20 @@ class Contenders:
             return replace(self, last=())
         level = self._level(stats)
         new = tuple(ChampionSoFar.at(stats, row, level, what) for row, what in zip(rows, learned, strict=True))
-        earlier = sorted((*new[:1], *self.earlier), key=lambda one: one.level, reverse=True)
-        return Contenders(tuple(earlier[:EARLIER]), new if last else (), level, self.measured + 1)
+        return Contenders(_best((*new[:1], *self.earlier)), new if last else (), level, self.measured + 1)
 
     def _level(self, stats: PopulationStats) -> float:
         """The level with one more generation: a mean of all at first, then an exponential one."""
         best = float(np.max(stats.fitness, where=np.isfinite(stats.fitness), initial=-np.inf))
         return self.level + (best - self.level) / min(self.measured + 1, SMOOTHING)
+
+
+def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
+    """Those of the EARLIER highest levels or of as many highest fitnesses, by level; of equal ones the first."""
+    by_level = sorted(individuals, key=lambda one: one.level, reverse=True)
+    fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
+    kept = {id(one) for one in by_level[:EARLIER] + fittest[:EARLIER]}
+    return tuple(one for one in by_level if id(one) in kept)
 
 
 class Selection(NamedTuple):
