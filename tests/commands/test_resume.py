@@ -277,7 +277,7 @@ def test_copied_memory_makes_another_run(tmp_path: Path) -> None:
         train(tiny(tmp_path / replay, generations=3, **replaying("dqn", replay)))
     one, other = (record(tmp_path / replay)["arrays"] for replay in ("keep", "copy"))
     assert one.keys() == other.keys()
-    kept = [name for name in one if "memory" in name and "shard" in name]
+    kept = [name for name in one if "replay_buffer" in name and "shard" in name]
     assert kept and all(one[name].shape[0] == 4 for name in kept)
     assert any(one[name].tobytes() != other[name].tobytes() for name in kept)
 

@@ -51,6 +51,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     plan = make_plan(resolved(experiment, control.note), exchange.size)
     held.callback(plan.kind.close)
     plan = processes.join(plan)
+    exchange.gather(np.zeros((1, 1)))  # nothing is written before every process has its plan
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")
     place, attempt = exchange.broadcast(f"{run_dir}\n{uuid.uuid4().hex[:8]}").rsplit("\n", 1)
     control.run_dir = path = Path(place)

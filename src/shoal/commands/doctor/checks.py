@@ -128,7 +128,7 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     own = f", their replay buffers ({readable(replay)})" if replay else ""
     text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
     yield fits("memory", text, need, free_memory())
-    checkpoint = state + 2 * EARLIER * tree.size_in_bytes(kind.snapshot)
+    checkpoint = state + min(2 * EARLIER, e.generations) * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.sampled else n
     ) * 1000  # bytes of a line of the records
