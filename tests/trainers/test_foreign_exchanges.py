@@ -26,6 +26,7 @@ TASK = Path(__file__).parents[1] / "support" / "rl_games" / "cartpole.yaml"
 # Two shards of one process against two ranks of one shard each.
 FLAGS = "--env gym:CartPole-v1 --agent sb3:PPO --population 4 --generations 3 --interval 32 --shards 2 --quiet"
 FLAGS += " --set processes.count=1 --set final_episodes=4 --set fitness.episodes=2 --set config.n_steps=32"
+FLAGS += " --method pbt --set method.select=winner_takes_all"  # so that somebody copies from elsewhere
 
 
 @pytest.mark.slow
