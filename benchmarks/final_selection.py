@@ -84,7 +84,7 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
         policies = [Policy(one.learned, one.hyper) for one in fittest]
         played, _ = state.shard.test(policies, (seed, 1), 25, "")
         episodes = generations.episodes_of(c.experiment, state.steps, state.episode_length)
-        champion = select_champion(c.experiment, state.shard, state.contenders.entrants, episodes).champion
+        champion, _ = select_champion(c.experiment, state.shard, state.contenders.entrants, episodes)
         three = [policies[0], policies[int(played.mean(1).argmax())], Policy(champion.learned, champion.hyper)]
         found.extend(state.shard.test(three, (seed, 2), 256, "")[0].mean(1))
         return summary

@@ -16,6 +16,8 @@ from support.runs import rows, tiny
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.members.gradient_trained import GradientTrainedShard
+from shoal.records.callback import Callback
+from shoal.records.generation import Generation
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, sequential_halving
 from shoal.run.loop import resume, train
@@ -143,6 +145,27 @@ def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monke
     again = resume(tmp_path / "run").summary
     assert json.dumps(again["champion"]) == json.dumps(whole["champion"])
     assert again["evaluation_steps"] == whole["evaluation_steps"]
+
+
+class Enough(Callback):
+    """Ends a run after two generations."""
+
+    def generation(self, event: Generation) -> bool:
+        return event.generation == 1
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_its_steps_bring_no_budget_to_its_end(tmp_path: Path) -> None:
+    """A run that was ended a step before its budget goes on, whatever its selection took."""
+    train(tiny(tmp_path / "two", generations=2))
+    told = rows(tmp_path / "two" / "metrics.jsonl")[-1]
+    budget = told["steps"] + told["evaluation_steps"] + 1
+    run = tmp_path / "run"
+    summary = train(tiny(run, budget=budget), [Enough()]).summary
+    assert summary["champion"]["final_selection"]["steps"] > 1
+    assert (summary["status"], summary["generations"]) == ("stopped", 2)
+    again = resume(run).summary
+    assert (again["status"], again["generations"]) == ("done", 3)
 
 
 @pytest.mark.usefixtures("trace_cache")

@@ -7,7 +7,7 @@ The fitness of the fittest of many was partly luck: each generation has its own 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -19,15 +19,6 @@ from shoal.members.protocol import Tester
 from shoal.members.rollouts.episodes import statistics
 
 FIRST = 4  # episodes of each candidate in the first round, at least
-
-
-class Selected(NamedTuple):
-    """The result: the champion, the environment steps of the selection, and its part of result.json, where
-    there was a choice."""
-
-    champion: ChampionSoFar
-    steps: int
-    about: dict[str, Any]
 
 
 def episodes_of(experiment: Experiment, steps: int, length: float) -> int:
@@ -47,8 +38,9 @@ def places(episodes: int) -> int:
 
 def select_champion(
     experiment: Experiment, tester: Tester, entrants: Sequence[ChampionSoFar], episodes: int
-) -> Selected:
-    """The best of the entrants, in so many episodes in all; of equal ones, and where these are too few, the first."""
+) -> tuple[ChampionSoFar, dict[str, Any]]:
+    """The best of the entrants, in so many episodes in all; of equal ones, and where these are too few, the first. With it
+    its part of result.json, where there was a choice."""
     key, steps = derive((experiment.seed,), "final selection"), 0
     levels = "test" if experiment.levels is None else experiment.fitness.levels
 
@@ -61,10 +53,10 @@ def select_champion(
 
     candidates = min(len(entrants), places(episodes))
     if candidates == 1:
-        return Selected(entrants[0], 0, {})
+        return entrants[0], {}
     first, returns, played = sequential_halving(candidates, episodes, play)
     about = {"candidates": candidates, "episodes": played, "steps": steps, "champion": statistics(returns)}
-    return Selected(entrants[first], steps, {"final_selection": about})
+    return entrants[first], {"final_selection": about}
 
 
 def sequential_halving(

@@ -48,18 +48,14 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     champion, e = state.champion, c.experiment
     shared = state.members.share({}, False)
     tested: dict[str, Any] = {}
-    selection_steps = 0
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")
         if e.fitness.final_selection:
             episodes = episodes_of(e, state.steps, state.episode_length)
-            selected = select_champion(e, state.shard, state.contenders.entrants, episodes)
-            champion, selection_steps = selected.champion, selected.steps
-            tested |= selected.about
+            champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    evaluation_steps = shared.evaluation_steps + selection_steps
-    totals = state.steps, evaluation_steps, state.seconds, state.compile_seconds
+    totals = state.steps, shared.evaluation_steps, state.seconds, state.compile_seconds
     return summarise(c.plan, shared.stats, champion, state.done, tested, *totals)
 
 
@@ -91,6 +87,7 @@ def summarise(
     """Everything that result.json holds.
 
     done: generations so far. tested: what the champion's held-out episodes say of it; empty where there is none.
+    evaluation_steps: of the generations; those of the final selection come on top, and do not bring a budget to its end.
     """
     experiment, method = plan.experiment, about_method(plan)
     told = {
@@ -112,7 +109,7 @@ def summarise(
         "fitness": {str(u): finite_or_none(f) for u, f in zip(stats.uid, stats.fitness, strict=True)},
         "champion": told if tested else None,
         "environment_steps": steps,
-        "evaluation_steps": evaluation_steps,
+        "evaluation_steps": evaluation_steps + tested.get("final_selection", {"steps": 0})["steps"],
         "seconds": seconds,
         "compile_seconds": compile_seconds,
     }
