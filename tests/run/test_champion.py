@@ -70,6 +70,11 @@ def test_easy_episodes_of_one_generation_crown_nobody() -> None:
     assert contenders.champion.fitness == 6.0
 
 
+def test_no_fitness_is_too_large_for_a_level() -> None:
+    contenders = after(after(Contenders(), [1.7e308, 0.0]), [-1.7e308, -1.7e308])
+    assert contenders.level == 0.0
+
+
 def test_the_fittest_stay_too() -> None:
     """What was learned once and lost since may have been no luck."""
     contenders = Contenders()

@@ -56,10 +56,8 @@ class PopulationStats(NamedTuple):
         group, least, last = np.zeros(len(fitness), np.int64), np.inf, 0
         for row in np.argsort(-fitness, kind="stable"):
             if fitness[row] < least:
-                last, least = (
-                    last + 1,
-                    fitness[row] - error[row] * (1 + 1e-9),
-                )  # one success of n is by one error above none
+                last += 1
+                least = fitness[row] - error[row] * (1 + 1e-9)  # one success of n is by one error above none
             group[row] = last
         then = np.where(np.isfinite(self.then), self.then, -np.inf)
         worse = (group > group[:, None]) | ((group == group[:, None]) & (then < then[:, None]))
@@ -152,7 +150,8 @@ class Contenders:
     def _level(self, stats: PopulationStats) -> float:
         """The level with one more generation: a mean of all at first, then an exponential one."""
         best = float(np.max(stats.fitness, where=np.isfinite(stats.fitness), initial=-np.inf))
-        return self.level + (best - self.level) / min(self.measured + 1, SMOOTHING)
+        count = min(self.measured + 1, SMOOTHING)
+        return self.level + best / count - self.level / count  # as their difference may be infinite
 
 
 def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
