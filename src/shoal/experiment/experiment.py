@@ -37,7 +37,7 @@ class Fitness:
     """a dotted key into the info of an episode's last step, or module:function of it; used instead of the return; on the
     device, brax and Playground have an info: their metrics"""
     then: Any = None
-    """what ranks members that do not differ by more than the standard error of the better one: return, a dotted key or
+    """a tie-breaker of members that differ by no more than the standard error of the better one: return, a dotted key or
     module:function as the objective; of it, more is always better"""
     direction: Literal["maximise", "minimise"] = "maximise"
     """minimise: less of the objective is better, and fitness is its negative"""

@@ -1,5 +1,5 @@
 """The interface between a run and its members: their kind, before there are any; shards, which train them; testers, which
-let one policy play. Members are gradient-trained, sampled around a mean by an evolution strategy, or trained by an external
+let policies play. Members are gradient-trained, sampled around a mean by an evolution strategy, or trained by an external
 trainer."""
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive
-from shoal.core.population import Contenders
+from shoal.core.population import ChampionSoFar, Contenders
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Experiment
@@ -174,13 +174,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
     parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, totals))
     run = parts.pop("run")
-    earlier, last = (
-        tuple(
-            replace(champion_told(one, f"{run_dir}: "), learned=learned)
-            for one, learned in zip(told, arrays, strict=True)
-        )
-        for told, arrays in ((totals.earlier, run["earlier"]), (totals.last, run["last"]))
-    )
+    earlier, last = (_individuals(getattr(totals, name), run[name], f"{run_dir}: ") for name in ("earlier", "last"))
     contenders = Contenders(earlier, last, totals.level, totals.measured)
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False).evaluation_steps
@@ -202,6 +196,11 @@ def _load(c: Context, generation: int, first: State) -> State:
         evaluation_steps=tested,
         ended_steps=totals.steps - int(shard.stats().steps.sum()) if c.plan.method.ends_members else 0,
     )
+
+
+def _individuals(told: list[dict[str, Any]], learned: list[PyTree], place: str) -> tuple[ChampionSoFar, ...]:
+    """The contenders that a manifest tells of, with what they have learned. Raises BadInput, with `place` in front."""
+    return tuple(replace(champion_told(one, place), learned=what) for one, what in zip(told, learned, strict=True))
 
 
 def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
