@@ -27,8 +27,13 @@ train: .venv/core   ## train a population on CartPole and say what to look at
 LONG := tests/learn tests/faults tests/contract/test_same_bits.py
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
+# In two parts with workers of their own: what libraries keep for good, such as Procgen's pictures, ends with the first.
+FIRST := tests/agents tests/commands tests/contract
+IN_ORDER := $(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
+
 test: .venv/dev     ## the tests, within ten minutes on two cores, with 6 GB of memory
-	$(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
+	$(IN_ORDER) $(FIRST)
+	$(IN_ORDER) $(FIRST:%=--ignore=%)
 
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 20 minutes
 	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%)

@@ -18,7 +18,7 @@ import pytest
 from shoal.members import trace_cache as sharing
 
 # Bytes: programs are dropped once there are so many more than the last time left; beyond the bound, a test fails.
-ROOM, BOUND = 0.3e9, 2.5e9
+ROOM, BOUND = 0.3e9, 2.0e9
 PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
 PROCESS = psutil.Process()
 _peak, _left = 0, 0.5e9
@@ -40,7 +40,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> None:
         make_room()
         _left = resident()
     if before <= BOUND < _peak and item.get_closest_marker("slow") is None:
-        pytest.fail(f"this process has taken {_peak / 1e9:.1f} GB: tests may take {BOUND / 1e9:.1f} GB", pytrace=False)
+        pytest.fail(f"this process has taken {_peak / 1e9:.1f} GB: tests may take {BOUND / 1e9:.0f} GB", pytrace=False)
 
 
 def resident() -> int:
