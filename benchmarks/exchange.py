@@ -62,7 +62,7 @@ def rank_main(population: int, size: int, generations: int) -> None:
         shared = time.perf_counter()
         _, decision = evolver.decide((generation,), evolution, every, uid)
         decided = time.perf_counter()
-        wanted = routes(decision.parents, owner, None)
+        wanted = routes(decision.parents, owner, ())
         exchange.move(wanted, {r.row: packed[r.row] for r in wanted if r.source == rank})
         done = time.perf_counter()
         children = int((decision.parents != uid).sum())

@@ -68,9 +68,10 @@ def _moved(text: str, folder: str, page: str) -> str:
 def _reference() -> str:
     """A section for each public name, where it is defined."""
     tree = ast.parse((ROOT / "src/shoal/__init__.py").read_text(encoding="utf-8"))
-    homes = next(
+    modules = next(
         ast.literal_eval(node.value)
         for node in tree.body
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_HOMES"
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_NAMES"
     )
-    return "# Reference\n\n" + "".join(f"::: {home}.{name}\n\n" for name, home in homes.items())
+    homes = sorted((name, module) for module, names in modules.items() for name in names)
+    return "# Reference\n\n" + "".join(f"::: {module}.{name}\n\n" for name, module in homes)

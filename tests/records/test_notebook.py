@@ -43,15 +43,16 @@ def test_the_bar_grows_in_one_place(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_in_a_real_notebook(tmp_path: Path) -> None:
-    """One output for the line that begins it, one for the table, and what the cell gives."""
+    """An output for each line that begins it, one for the table, and what the cell gives."""
     import nbformat
     from nbclient import NotebookClient
 
     given = tiny(tmp_path / "run", generations=GENERATIONS)
     cell = nbformat.v4.new_code_cell(f"from shoal import Experiment, train\ntrain({given!r}, progress=True)")
     NotebookClient(nbformat.v4.new_notebook(cells=[cell]), kernel_name="python3", timeout=300).execute()
-    first, table, result = cell.outputs
+    first, length, table, result = cell.outputs
     assert f"{GENERATIONS} generations of" in first.data["text/plain"]
+    assert f"4 members × {GENERATIONS * 64} steps each" in length.data["text/plain"]
     assert re.findall(r"\d+(?=/4 )", table.data["text/plain"]) == ["1", "2", "3", "4"]
     assert table.data["text/html"].startswith("<pre")
     assert result.output_type == "execute_result" and result.data["text/plain"].startswith("<result of")
