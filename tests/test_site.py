@@ -41,7 +41,7 @@ def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> N
     built = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     assert built.returncode == 0, built.stderr
     pages = {path: Page(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
-    sources = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    sources = {path.stem for path in (ROOT / "docs").rglob("*.md")}
     assert sources | {"index", "api", "CHANGELOG", "CONTRIBUTING"} <= {path.stem for path in pages}
     broken = []
     for path, page in pages.items():

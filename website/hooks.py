@@ -25,7 +25,8 @@ def on_files(files: Files, config: Any) -> Files:
         )
     files.append(File.generated(config, "api.md", content=_reference()))
     linked = set()
-    for source in (*PAGES, *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md")))):
+    docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
+    for source in (*PAGES, *docs):
         linked |= set(_outside((ROOT / source).read_text(encoding="utf-8"), posixpath.dirname(source)))
     for path in sorted(linked):
         text = (ROOT / path).read_text(encoding="utf-8")
@@ -37,7 +38,9 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links of a page of docs/ lead to pages of the site."""
     name = page.file.src_uri
-    return markdown if name in PAGES.values() or "/" in name else _moved(markdown, "docs", name)
+    if not (ROOT / "docs" / name).is_file():
+        return markdown
+    return _moved(markdown, posixpath.dirname(f"docs/{name}"), name)
 
 
 def _outside(text: str, folder: str) -> Iterator[str]:
@@ -56,11 +59,10 @@ def _moved(text: str, folder: str, page: str) -> str:
         path = posixpath.normpath(posixpath.join(folder, link))
         if (ROOT / path).is_dir():
             return words[1:-1]
-        if path.startswith("docs/"):
-            return f"{words}({path.removeprefix('docs/')}{anchor})"
-        if path in PAGES:
-            return f"{words}({PAGES[path]}{anchor})"
-        return f"{words}(files/{path}.md)" if (ROOT / path).is_file() else match[0]
+        if not (ROOT / path).is_file():
+            return match[0]
+        target = path.removeprefix("docs/") if path.startswith("docs/") else PAGES.get(path, f"files/{path}.md")
+        return f"{words}({posixpath.relpath(target, posixpath.dirname(page) or '.')}{anchor})"
 
     return LINK.sub(lead, text)
 

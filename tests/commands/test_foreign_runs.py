@@ -79,7 +79,7 @@ def opened(place: Path, code: dict[str, Any]) -> Path:
     return place / "heard"
 
 
-TOLD = (  # the lines of docs/trust.md in their order, each with the tests that hold it
+TOLD = (  # the lines of docs/how-to/security.md in their order, each with the tests that hold it
     (
         "commands/test_foreign_runs.py",
         "test_no_command_runs_code_of_a_run_unasked",
@@ -116,7 +116,9 @@ TOLD = (  # the lines of docs/trust.md in their order, each with the tests that 
 
 def test_every_line_about_trust_is_a_test() -> None:
     tests = Path(__file__).parents[1]
-    lines = [line for line in (tests.parent / "docs/trust.md").read_text().splitlines() if line.startswith("- ")]
+    lines = [
+        line for line in (tests.parent / "docs/how-to/security.md").read_text().splitlines() if line.startswith("- ")
+    ]
     for line, (file, *names) in zip(lines, TOLD, strict=True):
         text = (tests / file).read_text()
         assert all(f"\ndef {name}(" in text for name in names), line

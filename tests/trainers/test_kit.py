@@ -154,8 +154,8 @@ def test_environments_that_can_be_seeded_only_together():
 
 
 def test_the_kit_runs_as_its_page_says(tmp_path: Path) -> None:
-    """The class of docs/trainers.md; under the name of the example's trainer another one, in the current directory alone."""
-    page = (TESTS.parent / "docs" / "trainers.md").read_text()
+    """The class of the page on external trainers; under the example's name another one, in the current directory alone."""
+    page = (TESTS.parent / "docs/how-to/external_trainers.md").read_text()
     section = page.partition("## The conformance kit")[2].partition("\n## ")[0]
     (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     (tmp_path / "test_mine.py").write_text(block)

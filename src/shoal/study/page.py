@@ -22,7 +22,7 @@ from shoal.study.results import FILE, Results, read_results, write_runs
 from shoal.study.study_file import RunKey
 
 LISTED = 6  # pairs that are a table; of more the table is folded behind a map
-FEW = 8  # seeds, below which an interval is too narrow (docs/studies.md)
+FEW = 8  # seeds, below which an interval is too narrow (docs/reference/studies.md)
 
 
 def write_page(path: Path) -> Path:
