@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -160,7 +161,7 @@ def test_arms_are_compared_at_looks_alone(tmp_path: Path) -> None:
         assert compared(tmp_path) == pytest.approx({("low", "high"): 4 * least, ("high", "alike 0"): 4 * least})
         assert stopped(read_results(tmp_path)) == 5
     shown = render(read_results(tmp_path))
-    assert "|5|of at most 10|" in re.sub("<[^>]*>", "|", shown) and "finished" in shown
+    assert "5 seeds of at most 10" in shown and "finished" in shown
     assert "after 5, 10 seeds and never in between, the last time after 5 seeds" in shown
 
 
@@ -286,7 +287,7 @@ def test_runs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
     fail(tmp_path, "low/5", "no memory")
     shown = render(read_results(tmp_path))
     head = re.sub(r"<[^>]*>", "|", shown.split("<section")[0])
-    assert "|finished|" in head and "18|of 20 planned, 2 failed|" in head
+    assert "|finished|" in head and "18 of 20 planned runs done · 2 failed" in head
     assert "2 runs failed (low 2), and are in no comparison: an arm that fails where it is hard looks better" in head
     runs = told_in(shown, "runs")
     assert "|low||||3||the environment &lt;broke&gt;|" in runs and "|low||||5||no memory|" in runs
@@ -296,7 +297,7 @@ def test_runs_that_failed_are_counted_and_told(tmp_path: Path) -> None:
             fail(tmp_path, f"low/{seed}", "no memory")
     shown = render(read_results(tmp_path))
     assert "Not compared, with fewer than two seeds done on every task: low (1 of 10)." in shown
-    assert "There are too few runs to compare arms." in shown
+    assert "Too few seeds for any significant difference: 4 of each arm are needed, 1 done." in shown
 
 
 def test_a_replay_whose_source_failed_is_told_and_waited_for_no_longer(tmp_path: Path) -> None:
@@ -307,7 +308,7 @@ def test_a_replay_whose_source_failed_is_told_and_waited_for_no_longer(tmp_path:
     assert "|in progress|" in re.sub(r"<[^>]*>", "|", render(read_results(tmp_path)))
     fail(tmp_path, "pbt/1", "no memory")
     shown = re.sub(r"<[^>]*>", "|", render(read_results(tmp_path)))
-    assert "|finished|" in shown and "2|of 4 planned, 2 failed|" in shown
+    assert "|finished|" in shown and "2 of 4 planned runs done · 2 failed" in shown
     assert "2 runs failed (pbt 1, again 1)" in shown
     assert "|again||||1||not made, for pbt 1, whose schedule it replays, failed|" in shown
 
@@ -333,3 +334,32 @@ def test_a_result_in_which_numbers_are_something_else(tmp_path: Path, forged: An
         if (x["arm"], x["seed"]) == ("high", "0")
     )
     assert not row["environment_steps"] and not row["evaluation_steps"] and not row["episodes"]
+
+
+def test_a_page_begins_with_its_result(tmp_path: Path) -> None:
+    """A row for each arm, against the first; of two lines that are one the upper is dashed."""
+    shown = page(tmp_path, ["high", "low", "alike 0", "alike 1"])
+    head = re.sub(r"<[^>]*>", "|", shown.split("<section")[0].split("</style>")[1])
+    assert "high is significantly better than low: probability of improvement 100%" in head
+    assert "In all, 5 of 6 pairs of arms differ significantly." in head
+    assert "probability of improvement over high" in head and "|high||" in head and "|baseline|" in head
+    assert re.search(r"\|4\.5\| \|2\.167 to 6\.833\|[|\s]*\|0\.00\| \|0\.00 to 0\.42\|[|\s]*6\.5e-05 ★\|", head.split("|low|")[1])
+    assert '<path class="curve c3 on1"' in shown and '<path class="curve c1"' in shown
+
+
+@pytest.mark.parametrize(("arms", "least"), [(2, 4), (3, 5), (10, 7)])
+def test_too_few_seeds_are_told_with_how_many_it_takes(tmp_path: Path, arms: int, least: int) -> None:
+    """The smallest number by which the corrected test can be significant: 2 / C(2n, n) is below 5 % of the pairs."""
+    pairs = arms * (arms - 1) / 2
+    assert 2 / math.comb(2 * least, least) < 0.05 / pairs <= 2 / math.comb(2 * least - 2, least - 1)
+    study = {"base": {"env": "a"}, "arms": {str(k): {} for k in range(arms)}, "seeds": 3}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for arm, seed in itertools.product(range(arms), range(2)):
+        write(tmp_path, f"{arm}/{seed}", 7.0)
+    shown = render(read_results(tmp_path))
+    told = f"Too few seeds for any significant difference: {least} of each arm are needed, 2 done, 3 are planned."
+    assert (
+        told in shown
+        and f"3 seeds of each arm are too few for any significant difference, which takes {least}" in shown
+    )
+    assert "So far nothing varies: all runs of a task have the same score." in shown

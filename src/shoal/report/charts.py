@@ -19,6 +19,7 @@ from shoal.report.rendering import parts
 from shoal.report.words import short, text
 
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
+HIDDEN, NOTICED = 0.006, 0.1  # lines so near to each other, on such a share of their points, are one to the eye
 PERCENT = [(share / 4, f"{25 * share}%") for share in range(5)]  # ticks of an axis of shares
 
 
@@ -181,14 +182,23 @@ def plot(
 def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary: str) -> Markup:
     """A legend, and a line for each label, its looks, and places `at` and `values` along it; of values [3, X] the first
     are a line, and the others the ends of the band around it."""
-    bands, layers, keys = [], [], []
+    bands, layers, keys, below = [], [], [], list[tuple[np.ndarray, np.ndarray]]()
     for label, looks, at, values in lines:
         middle, *ends = y.place(np.atleast_2d(values))
+        covered = sum(_lies_on(at, middle, *other) for other in below)
+        below.append((at, middle))
+        looks += f" on{min(covered, 3)}" if covered else ""  # dashed, so that what it lies on is seen
         if ends:
             bands.append(Stroke(band(x.place(at), *ends), f"area faint {looks}"))
         layers.append(Stroke(line(x.place(at), middle), f"curve {looks}"))
         keys.append((f"curve {looks}", label))
     return parts.legend(keys) + plot([*bands, *layers], x, y, title, summary)
+
+
+def _lies_on(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray) -> bool:
+    """True where a part of a line that one would notice hides another one."""
+    apart = np.abs(y - np.interp(x, other_x, other_y)) if len(other_x) else np.full(len(x), np.inf)
+    return bool((apart < HIDDEN).mean() > NOTICED) if len(x) else False
 
 
 def _runs(x: np.ndarray, y: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, count, product
 from typing import NamedTuple
 
 import numpy as np
@@ -121,12 +121,23 @@ def _scores(results: Results, seeds: int) -> dict[str, np.ndarray]:
     return {arm: first.counted(arm) for arm in results.study.arms if len(first.seeds(arm)) > 1}
 
 
+def least_seeds(study: Study) -> int:
+    """The smallest number of seeds of each arm with which the test of a study can find any difference significant."""
+    level, tasks = _level(study), len(study.all_tasks)
+    return next(n for n in count(2) if statistics.least_p(n, n, tasks) < level)
+
+
+def _level(study: Study) -> float:
+    """The level of a single comparison at the last analysis: corrected for the numbers of comparisons and of analyses."""
+    shares = statistics.shares(study.interim_analyses or [study.seeds])
+    return LEVEL / max(1, len(asked(study))) * shares[-1]
+
+
 def seeds_summary(results: Results) -> str:
     """A summary of how many seeds a significant difference takes, from the standard deviations so far."""
-    study, pairs, tasks = results.study, len(asked(results.study)), len(results.study.all_tasks)
-    if not pairs:
+    study, tasks, level = results.study, len(results.study.all_tasks), _level(results.study)
+    if not asked(study):
         return ""
-    level = LEVEL / pairs * statistics.shares(study.interim_analyses or [study.seeds])[-1]
     tables = list(_scores(results, study.seeds).values())
     scaled, needed = any("scale" in task for task in study.tasks.values()), None
     if tables:
@@ -136,6 +147,6 @@ def seeds_summary(results: Results) -> str:
         needed = statistics.seeds_needed(np.nan_to_num(ratio, nan=0.0, posinf=np.inf), level)
     return prose(
         "study_seeds", seeds=study.seeds, share=f"{SMALL:.0%}", known=bool(tables), scaled=scaled, needed=needed,
-        possible=statistics.least_p(study.seeds, study.seeds, tasks) < level,
+        least=least_seeds(study),
         difference=statistics.least_difference(study.seeds, tasks, level),
     )  # fmt: skip

@@ -44,6 +44,17 @@ def summary(found: dict[str, list[Cost]]) -> list[str]:
     return lines
 
 
+def dearest(found: dict[str, list[Cost]]) -> str:
+    """A sentence on the arm that costs most beside the cheapest of its task; empty where all cost the same."""
+    ends = [(max(mine, key=lambda c: c.all), min(mine, key=lambda c: c.all)) for mine in found.values()]
+    most, least = max(ends, key=lambda pair: pair[0].all / pair[1].all, default=(None, None))
+    if most is None or least is None or most.all <= least.all * (1 + ALIKE):
+        return ""
+    return (
+        f"Arms do not cost the same: {most.arm} takes up to {most.all / least.all:.3g} times the steps of {least.arm}."
+    )
+
+
 def unlike(found: dict[str, list[Cost]]) -> list[str]:
     """A sentence for each task on which arms cost more than the cheapest, evaluation included."""
     sentences = []

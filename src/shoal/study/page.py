@@ -15,9 +15,10 @@ from shoal.records.jsonl import read_text
 from shoal.report.page import Section
 from shoal.report.rendering import Block, Figure, Markup, parts, prose, rendered
 from shoal.report.words import many, text
-from shoal.study.compare import LEVEL, Comparison, seeds_summary, stopped
+from shoal.study.compare import LEVEL, Comparison, seeds_summary
 from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn
+from shoal.study.overview import overview
 from shoal.study.results import FILE, Results, read_results, write_runs
 from shoal.study.study_file import RunKey
 
@@ -37,36 +38,8 @@ def write_page(path: Path) -> Path:
 def render(results: Results) -> str:
     """The page as text."""
     comparison, name = Comparison(results), escape(results.path.resolve().name)
-    head, sections = _header(comparison, name), [*_sections(comparison)]
+    head, sections = overview(comparison, name), [*_sections(comparison)]
     return rendered("page.html", title=f"{name}: a study", header=head, sections=sections, footer=f"Study “{name}”.")
-
-
-def _header(c: Comparison, name: str) -> Markup:
-    results, study = c.results, c.results.study
-    tasks, done, failed = study.all_tasks, len(results.outcomes), len(results.failures)
-    seeds = stopped(results) or study.seeds
-    planned = len(study.arms) * len(tasks) * seeds
-    made = f"of {planned:,} planned" if done < planned else "all that were planned"
-    state = "finished" if done + failed >= planned else "in progress"
-    facts = (
-        ("Arms", str(len(study.arms)), ", ".join(study.arms)),
-        ("Runs", f"{done:,}", f"{made}, {failed:,} failed" if failed else made),
-        ("Tasks", str(len(tasks)), ", ".join(filter(None, tasks)) or str(study.base.get("env", ""))),
-        ("Seeds", str(seeds), f"of at most {study.seeds}" if study.interim_analyses else "of each arm"),
-    )
-    abstract = " ".join(pair.summary for pair in c.pairs if pair.p < LEVEL)
-    if not abstract:
-        abstract = "No two arms are significantly different." if c.pairs else "There are too few runs to compare arms."
-    notices = [(_missing(c), "runs", "Which and why")] if failed else []
-    if unequal := " ".join(unlike(costs(results))):
-        notices.append((unequal, "cost", "How many"))
-    return rendered("study_header.html", state=state, name=name, notices=notices, abstract=abstract, facts=facts)
-
-
-def _missing(c: Comparison) -> str:
-    """The number of failed runs of each arm, and what that means for the comparison."""
-    arms = Counter(arm for _, arm, _ in c.results.failures)
-    return prose("study_missing", failed=arms.total(), arms=arms.items(), several=len(c.results.study.all_tasks) > 1)
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
@@ -109,8 +82,8 @@ def _scores(c: Comparison) -> list[Block]:
     if c.middles:
         best, (middle, *_) = next(iter(c.middles.items()))
         finding = f"{best} has the highest interquartile mean: {text(middle)}."
-    listed = parts.table(heads, rows, "Scores of the arms")
-    whole = Figure("What each arm reached", finding, reading, drawn, listed)
+    listed = parts.folded(parts.table(heads, rows, "Scores of the arms"))
+    whole = Figure("Every run of each arm", finding, reading, drawn, listed)
     return [whole, *([_by_task(c)] if len(c.results.study.all_tasks) > 1 else [])]
 
 
