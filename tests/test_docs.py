@@ -217,7 +217,7 @@ def test_experiments_can_be_built(path: Path) -> None:
 
 STUDIES = [
     pytest.param(path, marks=pytest.mark.slow if path.stem == "reward-weights" else ())
-    for path in sorted(ROOT.glob("experiments/studies/*.yaml"))
+    for path in sorted([*ROOT.glob("experiments/studies/*.yaml"), *ROOT.glob("benchmarks/studies/*.yaml")])
 ]
 
 
@@ -451,7 +451,8 @@ def test_results_are_those_of_their_runs(name: str, shown: str) -> None:
 
 def _scores(name: str) -> dict[str, np.ndarray]:
     """[S, K] Of every arm of a published study; of several tasks in the scale that the study's file gives to each."""
-    tasks = parse((ROOT / "experiments" / "studies" / name).with_suffix(".yaml").read_text())[0].get("tasks", {"": {}})
+    (file,) = ROOT.glob(f"*/studies/{Path(name).stem}.yaml")
+    tasks = parse(file.read_text())[0].get("tasks", {"": {}})
     scores: dict[str, dict[str, list[float]]] = {}
     with (ROOT / "docs" / "results" / name).open(newline="") as file:
         for row in csv.DictReader(file):

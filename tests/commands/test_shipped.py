@@ -41,8 +41,8 @@ def test_a_file_of_ones_own_comes_before_those_of_shoal(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     Path("cartpole").write_text("env: nowhere")
     assert shipped.found(Path("cartpole")) == Path("cartpole")
-    assert shipped.found(Path("pendulum")) == EXPERIMENTS / "pendulum.yaml"
-    assert shipped.found(Path("pendulum"), study=True) == EXPERIMENTS / "studies/pendulum.yaml"
+    assert shipped.found(Path("mazes")) == EXPERIMENTS / "mazes.yaml"
+    assert shipped.found(Path("mazes"), study=True) == EXPERIMENTS / "studies/mazes.yaml"
 
 
 def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,8 +54,10 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert outcome.code == 2 and "cartpole.yaml" in outcome.err and Path("cartpole.yaml").read_text() == "mine"
     told = "written: isaac/cartpole.yaml, isaac/isaac_task.py; edit it, then: shoal train isaac/cartpole.yaml\n"
     assert shoal("init", "isaac").out == told
-    assert shoal("init", "studies/halving").out.endswith("then: shoal study halving.yaml\n")
-    assert shoal("init", "studies/selection").out.startswith("written: selection.yaml, smac_arm.py;")
+    assert shoal("init", "studies/mazes").out.endswith("then: shoal study mazes.yaml\n")
+    Path("other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert shoal("init", "isaac/cartpole").out.startswith("written: cartpole.yaml, isaac_task.py;")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """SMAC as an arm of a study (`pip install smac`): Bayesian optimisation with random forests, Lindauer et al. 2022, arXiv
 2109.09831. It looks for places in the unit cube of Shoal's ranges, so that discounts have their own scale there too.
 
-Used as `ask: {optimiser: experiments.studies.smac_arm:Smac, runs: 8}`, from the folder that holds `experiments`, and with
+Used as `ask: {optimiser: benchmarks.studies.smac_arm:Smac, runs: 8}`, from the folder that holds `benchmarks`, and with
 `PYTHONHASHSEED=0` before the command: SMAC goes through sets, which Python orders otherwise in every process.
 """
 
