@@ -319,8 +319,23 @@ def test_a_flag_can_mend_a_file_and_is_not_blamed_on_it(tmp_path: Path, said: Sa
 
 
 def test_files_that_are_not_there(tmp_path: Path, said: Said) -> None:
-    (tmp_path / "cartpole.yaml").write_text("")
-    said(refused(tmp_path, "train", tmp_path / "cartpol.yaml"))
+    """What is far from any name suggests none."""
+    for name in ("cartpole", "e"):
+        (tmp_path / f"{name}.yaml").write_text("")
+    for name in ("cartpol", "nope"):
+        said(refused(tmp_path, "train", tmp_path / f"{name}.yaml"))
+
+
+def test_a_file_that_comes_with_shoal_is_named_without_its_ending(tmp_path: Path, said: Said) -> None:
+    said(refused(tmp_path, "train", "cartpole.yaml"))
+    said(refused(tmp_path, "doctor", "carpole.yaml"))
+
+
+@pytest.mark.parametrize("command", ["train", "doctor"])
+@pytest.mark.parametrize("text", ["", "# seed: 1\n"], ids=["empty", "comment"])
+def test_a_file_that_is_empty(command: str, text: str, tmp_path: Path, said: Said) -> None:
+    (tmp_path / "e.yaml").write_text(text)
+    said(refused(tmp_path, command, tmp_path / "e.yaml"))
 
 
 def test_paths_that_hold_no_run(six: Path, tmp_path: Path, said: Said) -> None:

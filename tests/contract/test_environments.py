@@ -620,6 +620,25 @@ def test_atari_is_an_extra(monkeypatch, said):
         said(error.value)
 
 
+@pytest.mark.parametrize(
+    ("env", "missing"),
+    [
+        *(("LunarLander-v2", ()), ("gym:LunarLander-v2", ()), ("LunarLander-v2", ("Box2D",))),
+        *(("BreakoutNoFrameskip-v4", ()), ("PongDeterministic-v4", ()), ("Breakout-v4", ()), ("ALE/Pong-v0", ())),
+        *(("HalfCheetah-v2", ()), ("gym:HalfCheetah-v3", ()), ("HalfCheetah-v2", ("mujoco",))),
+        *(("CartPole-v9", ()), ("gym:CartPole", ()), ("Pendulum-v0", ()), ("Nothing-v1", ())),
+    ],
+)
+def test_other_versions_name_what_there_is(env, missing, monkeypatch, said):
+    """Without envpool, which has some of them itself."""
+    find = importlib.util.find_spec
+    gone = {"envpool", *missing}
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in gone else find(name))
+    with pytest.raises(BadInput) as error:
+        registry.resolve(env)
+    said(error.value)
+
+
 def test_bare_names_take_the_fastest_suite():
     assert registry.resolve("CartPole-v1") == "gymnax:CartPole-v1"
     assert registry.resolve("LunarLander-v3") == "gym:LunarLander-v3"

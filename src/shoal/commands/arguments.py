@@ -14,7 +14,8 @@ from tyro._arguments import ArgumentDefinition
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from shoal import __version__
-from shoal.core.errors import BadInput, called_here, nearest, unknown
+from shoal.core.elsewhere import called_here, flag_here
+from shoal.core.errors import BadInput, nearest, unknown
 from shoal.core.interrupts import DONE
 
 Command = Callable[..., int]
@@ -85,8 +86,8 @@ def _problem(event: errors.ParseErrorEvent, flags: Callable[[], Sequence[str]]) 
     """The message of an error of tyro; empty for one that tyro prints itself."""
     match event:
         case errors.UnrecognizedArgs(tokens=tokens):
-            meant = _meant(tokens, flags())
-            return f"unrecognized arguments: {' '.join(tokens)}" + (f"; did you mean {meant}?" if meant else "")
+            advice = _advice(tokens, flags())
+            return f"unrecognized arguments: {' '.join(tokens)}" + (f"; {advice}" if advice else "")
         case errors.MissingArgs(missing_arguments=missing):
             return f"missing arguments: {' '.join(_name(each.arg) for each in missing)}"
         case errors.InvalidChoice(argument=argument, value=value, choices=choices):
@@ -103,27 +104,34 @@ def _name(argument: ArgumentDefinition) -> str:
     return str(argument.lowered.metavar) if argument.is_positional() else argument.display_name()
 
 
-def _meant(tokens: Sequence[str], flags: Sequence[str]) -> str:
-    """The flag that unrecognized arguments stand for: the output directory or a flag of a similar name, or --set."""
+def _advice(tokens: Sequence[str], flags: Sequence[str]) -> str:
+    """Say what to write for unrecognized arguments: an answer to a flag of other libraries, the output directory, a flag
+    of a similar name, or --set."""
     at = next((i for i, token in enumerate(tokens) if token.startswith("--")), None)
     if at is None:
         return ""
     name, _, value = tokens[at].removeprefix("--").partition("=")
-    name = name.replace("-", "_")
+    name, value = name.replace("-", "_"), value or next(iter(tokens[at + 1 :]), "")
+    if "env" in flags and (answer := flag_here(name, value)):
+        return answer
     places = [place for place in ("run_dir", "workspace", "out") if place in flags][:1]
     if near := places if name in PLACES else called_here(name, flags) or nearest(name, flags):
-        return " or ".join(f"--{flag.replace('_', '-')}" for flag in near)
+        meant = " or ".join(f"--{flag.replace('_', '-')}" for flag in near)
+        return f"did you mean {meant}?"
     if name in PLACES or "set" not in flags:
         return ""
-    value = value or next(iter(tokens[at + 1 :]), "")
-    return f"--set {name}={value}" if "." in name and value else "--set FIELD=VALUE"
+    return f"did you mean --set {f'{name}={value}' if '.' in name and value else 'FIELD=VALUE'}?"
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:
-    """`--set A=1 B=2` as `--set A=1 --set B=2`."""
+    """`--set A=1 B=2` as `--set A=1 --set B=2`, and `--set A 1` as `--set A=1`."""
     given: list[str] = []
     for argument in arguments:
-        if given[-2:-1] == ["--set"] and "=" in argument and not argument.startswith("-"):
+        after = given[-2:-1] == ["--set"] and not argument.startswith("-")
+        if after and "=" not in given[-1]:
+            given[-1] += f"={argument}"
+            continue
+        if after and "=" in argument:
             given.append("--set")
         given.append(argument)
     return given

@@ -29,9 +29,13 @@ def names() -> list[str]:
 
 def found(file: Path, study: bool = False) -> Path:
     """The user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
-    if file.exists() or file.suffix:
+    if file.exists():
         return file
     known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}
+    if (name := str(file.with_suffix(""))) in known and file.suffix == ".yaml":
+        raise BadInput(f"there is no such file; {name}, without .yaml, comes with Shoal", file=file)
+    if file.suffix:
+        return file
     if str(file) not in known:
         raise unknown("experiment", str(file), known)
     return folder() / f"{known[str(file)]}.yaml"

@@ -8,59 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.core.elsewhere import NOT_HERE, called_here, spelt
+
 # What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
 LONG = re.compile(
     r"""(?<!\w)(?<!shoal resume )'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
 )
-# What other libraries and papers call it, and what it may be here.
-CALLED_HERE = {
-    **dict.fromkeys(("lr", "alpha"), ("learning_rate", "policy_learning_rate", "critic_learning_rate")),
-    "learning_rate": ("policy_learning_rate", "critic_learning_rate"),
-    **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
-    **dict.fromkeys(("lambda", "lam", "tau_gae"), ("gae_lambda",)),
-    **dict.fromkeys(("clip", "clip_coef", "clip_eps", "e_clip"), ("clip_range",)),
-    **dict.fromkeys(("anneal_lr", "lr_schedule", "lr_decay"), ("learning_rate_end_factor",)),
-    **dict.fromkeys(("clip_range_vf", "clip_vloss"), ("clip_values",)),
-    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff"), ("entropy_coefficient", "initial_temperature")),
-    "target_entropy": ("target_entropy_scale",),
-    **dict.fromkeys(("vf_coef", "value_coef", "critic_coef"), ("value_coefficient",)),
-    **dict.fromkeys(("max_grad_norm", "grad_norm"), ("max_gradient_norm",)),
-    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "mini_epochs"), ("epochs",)),
-    **dict.fromkeys(("n_envs", "num_envs", "num_actors"), ("environments",)),
-    **dict.fromkeys(("n_steps", "num_steps", "horizon", "horizon_length", "train_freq"), ("rollout",)),
-    **dict.fromkeys(("gradient_steps", "utd_ratio"), ("update_ratio", "updates_per_step")),
-    "exploration_fraction": ("epsilon_updates",),
-    "exploration_final_eps": ("epsilon",),
-    "target_update_interval": ("target_period",),
-    "noise_std": ("exploration_noise",),
-    "target_policy_noise": ("target_noise",),
-    "target_noise_clip": ("noise_clip",),
-    **dict.fromkeys(("normalize", "norm_obs"), ("normalise_observations", "normalise_rewards")),
-    "norm_reward": ("normalise_rewards",),
-    "policy_kwargs": ("layers", "activation", "log_std_init", "shared"),
-    "lstm_hidden_size": ("recurrent",),
-    **dict.fromkeys(("n_minibatches", "num_minibatches"), ("minibatches",)),
-    **dict.fromkeys(("batch_size", "minibatch_size"), ("batch", "minibatches")),
-    **dict.fromkeys(("buffer_size", "memory_size", "replay_size"), ("capacity",)),
-    **dict.fromkeys(("learning_starts", "start_steps"), ("warm_up",)),
-    **dict.fromkeys(("net_arch", "hidden_sizes", "hidden_layers", "units"), ("layers",)),
-    **dict.fromkeys(("total_timesteps", "n_timesteps", "total_steps", "max_steps", "timesteps"), ("budget",)),
-    **dict.fromkeys(("pop_size", "population_size", "num_policies"), ("population",)),
-    **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
-    **dict.fromkeys(("algo", "algorithm"), ("agent",)),
-}
-# What other libraries have and Shoal's own agents lack, and what to take instead.
-NOT_HERE = {
-    **dict.fromkeys(
-        ("use_sde", "sde_sample_freq", "use_sde_at_warmup"),
-        "Shoal's agents have no state-dependent exploration (gSDE): take agent sb3:PPO or sb3:SAC, which have it",
-    ),
-    **dict.fromkeys(
-        ("noise_type", "action_noise", "ou_noise"),
-        "td3 explores with Gaussian noise, hyper.exploration_noise: for Ornstein-Uhlenbeck noise take agent sb3:TD3",
-    ),
-    "target_kl": "Shoal's ppo makes all its epochs, however far the policy has moved: take agent sb3:PPO to stop them early",
-}
 SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as lin_VALUE
 
 
@@ -141,8 +94,8 @@ def unknown(field: str, name: str, known: Iterable[str]) -> BadField:
     """Make the error for a name that does not exist in a field; it suggests similar names, or lists all."""
     known = sorted(known)
     near = called_here(name, known)
-    if not near and name.lower() in NOT_HERE:
-        return BadField(field, "does not exist", NOT_HERE[name.lower()], name=name)
+    if not near and (instead := NOT_HERE.get(spelt(name))):
+        return BadField(field, "does not exist", instead, name=name)
     near = near or nearest(name, known)
     there = f"choose from {', '.join(known)}" if known else "there are none"
     return BadField(field, "does not exist", f"did you mean {' or '.join(near)}?" if near else there, name=name)
@@ -162,11 +115,6 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise unknown(field, name, known)
-
-
-def called_here(name: str, known: Iterable[str]) -> list[str]:
-    """Return the known names that other libraries give this name, or the other way round."""
-    return [here for here in (name, *CALLED_HERE.get(name.lower(), ())) if here in known]
 
 
 def schedule_here(field: str, value: object) -> str:

@@ -101,6 +101,8 @@ def convert(hint: Any, value: Any, place: str) -> Any:
             return float(value)
         if base is int and (isinstance(value, int) or value.is_integer()):
             return int(value)
+    if base in (list, tuple) and isinstance(value, (str, int, float)):
+        raise BadField(place, f"must be a list: write [{', '.join(str(value).split(','))}]", value=f"{value!r}")
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
         raise BadField(place, f"must be {WORDS.get(base, 'a list')}", schedule_here(place, value), value=f"{value!r}")
     return value

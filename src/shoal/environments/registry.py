@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -27,6 +28,8 @@ from shoal.environments.jumanji import jumanji_environment
 from shoal.environments.playground import playground_environment
 
 Environment = DeviceEnvironment | HostEnvironment
+VERSION = re.compile(r"-v(\d+)$")
+OLD_GAME = re.compile(r"(NoFrameskip|Deterministic)-v\d$")  # of Atari
 
 PROCGEN = (
     *("bigfish", "bossfight", "caveflyer", "chaser", "climber", "coinrun", "dodgeball", "fruitbot", "heist", "jumper"),
@@ -72,16 +75,21 @@ def _of_gymnasium(name: str, options: dict[str, Any]) -> HostEnvironment:
 
 
 def _in_gymnasium() -> Iterable[str]:
-    registered, missing = registry(), missing_extras()
+    missing = missing_extras()
+    return (name for name in _offered() if family(name) not in missing)
 
-    def usable(name: str) -> bool:
+
+def _offered() -> list[str]:
+    """The environments of gymnasium, those included whose packages are not installed."""
+    registered = registry()
+
+    def offered(name: str) -> bool:
         entry = registered[name].entry_point
         moved = getattr(entry, "__module__", "") == "gymnasium.envs"  # MuJoCo v2 and v3
         old = str(entry).startswith("ale_py") and not name.startswith("ALE/")  # Atari v0 and v4
-        other = name.startswith(("phys2d/", "tabular/", "GymV"))
-        return not (moved or old or other or family(name) in missing)
+        return not (moved or old or name.startswith(("phys2d/", "tabular/", "GymV")))
 
-    return filter(usable, registered)
+    return list(filter(offered, registered))
 
 
 SUITES = {  # in the order in which a bare name is looked for
@@ -134,14 +142,31 @@ def resolve(env: str) -> str:
     for candidate, listed in LISTED.items():
         if not colon and name in listed:
             raise _missing(env, f"the package {SUITES[candidate].package}", candidate)
-    if "gym" in suites and name in registry() and (extra := family(name)) in missing_extras():
+    if "gym" in suites and name in _offered() and (extra := family(name)) in missing_extras():
         raise _missing(env, "packages that are not installed", extra)
     if name.startswith("ALE/") and "atari" in missing_extras():
         raise _missing(env, "the package ale-py", "atari")
     bare = {n: f"{s}:{n}" for s in reversed(suites) for n in names(s)}
+    if newer := _successor(name, [*bare, *(_offered() if "gym" in suites else [])]):
+        try:
+            advice = f"take {resolve(f'{suite}:{newer}' if colon else newer)}"
+        except BadField as error:
+            advice = error.problem
+        raise BadField("env", f"{env!r} does not exist", advice)
     near = nearest(name, bare)
     hint = f"did you mean {' or '.join(bare[n] for n in near)}?" if near else "`shoal envs` lists what is installed"
     raise BadField("env", f"{env!r} does not exist", hint)
+
+
+def _successor(name: str, known: Iterable[str]) -> str:
+    """The newest of the known environments of which `name` is another version; empty where there is none."""
+    if OLD_GAME.search(name):
+        return f"ALE/{OLD_GAME.sub('', name)}-v5"
+    title = VERSION.sub("", name).removeprefix("ALE/")
+    versions = {
+        int(v[1]): n for n in known if (v := VERSION.search(n)) and n[: v.start()].removeprefix("ALE/") == title
+    }
+    return versions[max(versions)] if versions else ""
 
 
 def _missing(env: str, needed: str, extra: str) -> BadField:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from os.path import lexists
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import read_file, read_named
+from shoal.core.elsewhere import CONFIG, HYPER, called_here
 from shoal.core.env_parameters import PREFIX
-from shoal.core.errors import BadField, BadInput, called_here, no_run
+from shoal.core.errors import BadField, BadInput, nearest, no_run
 from shoal.core.schema import as_given, build, changed_in
 from shoal.core.space import Range
 from shoal.core.user_code import name_of
@@ -42,7 +42,10 @@ def load(path: Path) -> Experiment:
 def read(path: Path) -> Experiment:
     """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
     with blame(path):
-        return from_dict(read_yaml(text_of(path)))
+        values = read_yaml(text_of(path))
+        if values is None:
+            raise BadInput("is empty: write a field in it, such as env: CartPole-v1")
+        return from_dict(values)
 
 
 def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
@@ -51,8 +54,8 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
         return read(path).decode()
     except OSError as error:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
-        near = difflib.get_close_matches(path.name, [p.name for p in others], 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
+        near = nearest(path.stem, [p.stem for p in others], 1)
+        hint = f"; did you mean {near[0]}.yaml?" if near else ""
         if (path / "experiment.yaml").is_file():
             hint = "; it holds a run, with which shoal resume goes on"
         raise BadInput(f"{error.strerror}{hint}", file=path) from error
@@ -109,9 +112,11 @@ def from_dict(values: Any) -> Experiment:
 
 def _below(name: str, agent: Any) -> list[str]:
     """The dotted paths of what is so called, here or elsewhere, one storey below the fields of an experiment."""
-    place = AGENTS.get(agent, AGENTS["ppo"]) if isinstance(agent, str) else AGENTS["ppo"]
-    module = importlib.import_module(place.partition(":")[0])
-    known = {"hyper": module.Hyper._fields, "space": module.Hyper._fields, "config": _names(module.Config)}
+    known: dict[str, Iterable[str]] = {}
+    if called_here(name, HYPER + CONFIG):
+        place = AGENTS.get(agent, AGENTS["ppo"]) if isinstance(agent, str) else AGENTS["ppo"]
+        module = importlib.import_module(place.partition(":")[0])
+        known |= {"hyper": module.Hyper._fields, "space": module.Hyper._fields, "config": _names(module.Config)}
     known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint), "levels": _names(Levels)}
     known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in CALLED}
     return [f"{place}.{here}" for place, names in known.items() for here in called_here(name, dict.fromkeys(names))]
@@ -174,12 +179,17 @@ def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
                 place[part] = {"name": place[part]}
             place = place.setdefault(part, {})
             if not isinstance(place, dict):
-                raise BadField(path, f"{above} has no fields")
+                raise BadField(path, f"{above} has no fields", _of_environment(last) if above == "env" else "")
         old = place.get(last)
         if whole in NAMED and isinstance(old, dict) and given[path] == old.get("name"):
             continue  # with the options that it has
         place[last] = given[path]
     return from_dict(values)
+
+
+def _of_environment(name: str) -> str:
+    """Say where options of the environment stand."""
+    return f"write env_options.{name} for all episodes, or hyper.{PREFIX}{name} for those of training"
 
 
 def _parts(path: str) -> list[str]:

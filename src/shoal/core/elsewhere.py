@@ -1,0 +1,153 @@
+"""Names of other libraries and papers, and what they are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# What other libraries and papers call it, and what it may be here.
+CALLED_HERE = {
+    **dict.fromkeys(("lr", "alpha"), ("learning_rate", "policy_learning_rate", "critic_learning_rate")),
+    "learning_rate": ("policy_learning_rate", "critic_learning_rate"),
+    **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
+    **dict.fromkeys(("lambda", "lam", "tau_gae"), ("gae_lambda",)),
+    **dict.fromkeys(("clip", "clip_coef", "clip_eps", "e_clip"), ("clip_range",)),
+    **dict.fromkeys(("anneal_lr", "lr_schedule", "lr_decay"), ("learning_rate_end_factor",)),
+    **dict.fromkeys(("clip_range_vf", "clip_vloss"), ("clip_values",)),
+    **dict.fromkeys(("ent_coef", "entropy_coef", "entropy_coeff"), ("entropy_coefficient", "initial_temperature")),
+    "target_entropy": ("target_entropy_scale",),
+    **dict.fromkeys(("vf_coef", "value_coef", "critic_coef"), ("value_coefficient",)),
+    **dict.fromkeys(("max_grad_norm", "grad_norm"), ("max_gradient_norm",)),
+    **dict.fromkeys(("n_epochs", "num_epochs", "update_epochs", "mini_epochs"), ("epochs",)),
+    **dict.fromkeys(("n_envs", "num_envs", "num_actors"), ("environments",)),
+    **dict.fromkeys(("n_steps", "num_steps", "horizon", "horizon_length", "train_freq"), ("rollout",)),
+    **dict.fromkeys(("gradient_steps", "utd_ratio"), ("update_ratio", "updates_per_step")),
+    "exploration_fraction": ("epsilon_updates",),
+    "exploration_final_eps": ("epsilon",),
+    "target_update_interval": ("target_period",),
+    "noise_std": ("exploration_noise",),
+    "target_policy_noise": ("target_noise",),
+    "target_noise_clip": ("noise_clip",),
+    **dict.fromkeys(("normalize", "norm_obs"), ("normalise_observations", "normalise_rewards")),
+    "norm_reward": ("normalise_rewards",),
+    "policy_kwargs": ("layers", "activation", "log_std_init", "shared"),
+    "lstm_hidden_size": ("recurrent",),
+    **dict.fromkeys(("n_minibatches", "num_minibatches"), ("minibatches",)),
+    **dict.fromkeys(("batch_size", "minibatch_size"), ("batch", "minibatches")),
+    **dict.fromkeys(("buffer_size", "memory_size", "replay_size"), ("capacity",)),
+    **dict.fromkeys(("learning_starts", "start_steps"), ("warm_up",)),
+    **dict.fromkeys(("net_arch", "hidden_sizes", "hidden_layers", "units"), ("layers",)),
+    **dict.fromkeys(("total_timesteps", "n_timesteps", "total_steps", "max_steps", "timesteps"), ("budget",)),
+    **dict.fromkeys(("pop_size", "population_size", "num_policies"), ("population",)),
+    **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
+    **dict.fromkeys(("algo", "algorithm"), ("agent",)),
+}
+# What other libraries have and Shoal's own agents lack, and what to take instead.
+NOT_HERE = {
+    **dict.fromkeys(
+        ("use_sde", "sde_sample_freq", "use_sde_at_warmup"),
+        "Shoal's agents have no state-dependent exploration (gSDE): take agent sb3:PPO or sb3:SAC, which have it",
+    ),
+    **dict.fromkeys(
+        ("noise_type", "action_noise", "ou_noise"),
+        "td3 explores with Gaussian noise, hyper.exploration_noise: for Ornstein-Uhlenbeck noise take agent sb3:TD3",
+    ),
+    "target_kl": "Shoal's ppo makes all its epochs, however far the policy has moved: take agent sb3:PPO to stop them early",
+    # agents
+    "a2c": "take sb3:A2C",
+    "a3c": "take sb3:A2C, which is its form without asynchronous workers",
+    **dict.fromkeys(("reinforce", "vpg"), "take sb3:A2C"),
+    "ddpg": "take td3, its successor, or sb3:DDPG",
+    "trpo": "take sb3:TRPO, or ppo",
+    "tqc": "take sb3:TQC",
+    **dict.fromkeys(("qrdqn", "qr_dqn"), "take sb3:QRDQN"),
+    "crossq": "take sb3:CrossQ",
+    **dict.fromkeys(("maskableppo", "maskable_ppo"), "sb3:MaskablePPO cannot be a member; ppo has no action masks"),
+    **dict.fromkeys(
+        ("recurrentppo", "recurrent_ppo", "rppo", "ppo_lstm", "lstm_ppo"),
+        "take ppo with config.recurrent, the size of its LSTM, or sb3:RecurrentPPO",
+    ),
+    **dict.fromkeys(("ddqn", "double_dqn"), "take dqn, with config.double"),
+    "rainbow": "take dqn with config.double and config.n_step",
+    **dict.fromkeys(("openai_es", "ars", "cma_es", "cmaes"), "an evolution strategy is a method: es"),
+    **dict.fromkeys(("impala", "appo"), "take ppo; impala is a network: config.network"),
+}
+# The hyperparameters of Shoal's agents, and what fixes their structure: asking the agents themselves takes seconds.
+HYPER = (
+    *("learning_rate", "learning_rate_end_factor", "discount", "gae_lambda", "clip_range", "clip_range_end_factor"),
+    *("entropy_coefficient", "value_coefficient", "max_gradient_norm", "epochs", "policy_learning_rate"),
+    *("critic_learning_rate", "temperature_learning_rate", "tau", "exploration_noise", "target_noise", "noise_clip"),
+    *("policy_delay", "update_ratio", "target_entropy_scale", "reward_scale", "target_period", "epsilon"),
+    "epsilon_updates",
+)
+CONFIG = (
+    *("actor", "critic", "network", "shared", "recurrent", "layers", "activation", "log_std_init", "precision"),
+    *("normalise_observations", "normalise_rewards", "normalise_advantages", "frame_stack", "environments"),
+    *("rollout", "minibatches", "clip_values", "auxiliary_loss", "capacity", "warm_up", "batch"),
+    *("updates_per_step", "initial_temperature", "double", "n_step"),
+)
+# Answers to flags of commands that take the fields of an experiment.
+FLAGS = {
+    **dict.fromkeys(
+        ("track", "wandb", "use_wandb", "wandb_project", "wandb_project_name", "wandb_entity"),
+        "write --set wandb.project=NAME to show the run at Weights & Biases",
+    ),
+    **dict.fromkeys(
+        ("tensorboard", "tensorboard_log", "tb"), "curves are always written: tensorboard --logdir RUN/tensorboard"
+    ),
+    **dict.fromkeys(
+        ("gpu", "gpus", "num_gpus", "use_gpu", "cuda", "device", "devices", "accelerator"),
+        "a GPU is used where JAX finds one: install the extra gpu (JAX_PLATFORMS=cpu leaves it alone)",
+    ),
+    **dict.fromkeys(
+        ("total_timesteps", "n_timesteps", "total_steps", "max_steps", "timesteps"),
+        "write --budget STEPS, steps of all members and evaluations; each trains for --generations x --interval",
+    ),
+    **dict.fromkeys(("dry_run", "dryrun", "check", "fast_dev_run"), "shoal doctor checks an experiment by a dry run"),
+    **dict.fromkeys(
+        ("config", "config_file", "conf", "cfg", "file", "yaml", "experiment"), "give the file without a flag"
+    ),
+    **dict.fromkeys(("exp_name", "experiment_name", "run_name", "name"), "write --run-dir PATH"),
+    **dict.fromkeys(
+        ("num_workers", "workers", "n_jobs", "jobs", "num_processes", "num_cpus", "cpus"),
+        "all cores are used; for several machines start it with mpiexec and --exchange mpi",
+    ),
+    **dict.fromkeys(
+        ("save_freq", "save_interval", "checkpoint_freq", "checkpoint_interval"),
+        "write --set checkpoint.every=N, in generations",
+    ),
+    **dict.fromkeys(("eval_freq", "eval_interval"), "members are evaluated after each --interval"),
+    **dict.fromkeys(("n_eval_episodes", "eval_episodes", "num_eval_episodes"), "write --set fitness.episodes=N"),
+    **dict.fromkeys(
+        ("render", "video", "capture_video", "record_video"),
+        "afterwards, shoal play RUN --video champion.mp4 records the champion",
+    ),
+    **dict.fromkeys(("n_trials", "trials", "num_samples"), "write --population N: its members are the trials"),
+    **dict.fromkeys(("seeds", "n_seeds", "num_seeds"), "shoal study compares arms over several seeds"),
+    **dict.fromkeys(
+        ("resume", "load", "restore", "checkpoint", "load_run", "pretrained"),
+        "shoal resume RUN goes on with a run; --init-from RUN begins another with its weights",
+    ),
+    **dict.fromkeys(("iterations", "num_iterations", "max_iterations"), "write --generations N"),
+}
+
+
+def called_here(name: str, known: Iterable[str]) -> list[str]:
+    """Return the known names that other libraries give this name, or the other way round."""
+    return [here for here in (name, *CALLED_HERE.get(spelt(name), ())) if here in known]
+
+
+def flag_here(flag: str, value: str) -> str:
+    """Answer a flag that does not exist, in a command that takes the fields of an experiment; nothing if it is unknown."""
+    if answer := FLAGS.get(name := spelt(flag)):
+        return answer
+    paths = [
+        f"{place}.{here}"
+        for place, names in (("hyper", HYPER), ("config", CONFIG))
+        for here in called_here(name, names)
+    ]
+    return f"write --set {paths[0]}={value or 'VALUE'}" if paths else ""
+
+
+def spelt(name: str) -> str:
+    """Spell a name as the tables here do."""
+    return name.lower().replace("-", "_").replace(" ", "_")
