@@ -27,7 +27,7 @@ PEERS = {
     "pixels_shoal",
     "torch_pixels",
 }
-SHARED = {"common", "cell"}
+SHARED = {"common", "cell", "smac_arm"}
 CELL = {"agent": "sac", "steps": 1, "method": "sequential", "population": 1, "calls": 5, "seconds": 0}
 BRIEFLY = "--seconds 0"
 
@@ -39,6 +39,7 @@ CASES = {
     "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
+    "figures": "figures",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
     "luck_of_fitness": "",
     "looks": "--studies 2 --looks 4 8 --naive",

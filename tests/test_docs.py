@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import importlib
 import importlib.util
-import itertools
 import os
 import re
 import shlex
@@ -19,7 +17,6 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import yaml
 from support.prose import cells, sentences, words
@@ -39,7 +36,6 @@ from shoal.methods.es import EsHyper
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import SELECTORS
-from shoal.study.statistics import improvement, improvement_interval
 from shoal.study.study_file import budgets, trials
 from shoal.study.study_file import read as read_study
 from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
@@ -80,7 +76,6 @@ LONG = {
     "docs/reference/python.md",
     "docs/reference/run_directory.md",
     "docs/reference/studies.md",
-    "docs/results.md",
 }
 
 
@@ -422,63 +417,6 @@ def test_every_file_has_its_place_in_the_architecture() -> None:
 @pytest.mark.parametrize("page", ["README.md", "docs/reference/experiment.md", "docs/explanation/pbt.md"])
 def test_every_selector_and_explorer_is_described(name: str, page: str) -> None:
     assert f"| `{name}` |" in TEXTS[page]
-
-
-RESULTS = re.findall(r"\(results/(\S+\.csv)\)\.\n\n((?:\|.*\n)+)", TEXTS["docs/results.md"])
-
-
-def test_every_result_is_shown() -> None:
-    assert sorted(name for name, _ in RESULTS) == sorted(path.name for path in ROOT.glob("docs/results/*.csv"))
-
-
-@pytest.mark.parametrize("name, shown", RESULTS, ids=[name for name, _ in RESULTS])
-def test_results_are_those_of_their_runs(name: str, shown: str) -> None:
-    """The interquartile mean, without the lowest and the highest quarter, and the mean, of every arm; of several tasks in
-    the scale that the study's file gives to each.
-    """
-    scores = _scores(name)
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in shown.splitlines()[2:]]
-    assert sorted(row[0] for row in rows) == sorted(scores)
-    for arm, middle, interval, mean, seeds in rows:
-        values = np.sort(scores[arm], axis=None)
-        out = len(values) // 4
-        assert middle == f"{np.mean(values[out : len(values) - out]):.4g}"
-        low, high = (float(end) for end in interval.split(" to "))
-        assert values[0] <= low <= float(middle) <= high <= values[-1]
-        assert mean == f"{np.mean(values):.4g}"
-        assert int(seeds) == len(scores[arm])
-
-
-def _scores(name: str) -> dict[str, np.ndarray]:
-    """[S, K] Of every arm of a published study; of several tasks in the scale that the study's file gives to each."""
-    (file,) = ROOT.glob(f"*/studies/{Path(name).stem}.yaml")
-    tasks = parse(file.read_text())[0].get("tasks", {"": {}})
-    scores: dict[str, dict[str, list[float]]] = {}
-    with (ROOT / "docs" / "results" / name).open(newline="") as file:
-        for row in csv.DictReader(file):
-            low, high = tasks[row["task"]].get("scale", (0.0, 1.0))
-            scores.setdefault(row["arm"], {}).setdefault(row["task"], []).append(
-                (float(row["score"]) - low) / (high - low)
-            )
-    return {arm: np.array(list(of.values())).T for arm, of in scores.items()}
-
-
-SHARES = [
-    (re.findall(r"\(results/(\S+\.csv)\)", TEXTS["docs/results.md"][: match.start()])[-1], *map(int, match.groups()))
-    for match in re.finditer(r"(\d+) %(?: of pairs)?\s\((\d+) to (\d+) %", TEXTS["docs/results.md"])
-]
-
-
-@pytest.mark.parametrize("name", sorted({name for name, *_ in SHARES}))
-def test_shares_of_pairs_have_their_intervals(name: str) -> None:
-    """Each is that of two arms of the table above it, corrected for the number of pairs of arms."""
-    scores = _scores(name)
-    confidence, known = 1 - 0.05 / (len(scores) * (len(scores) - 1) / 2), []
-    for one, other in itertools.permutations(scores.values(), 2):
-        ends = improvement_interval(one, other, confidence)
-        known.append([100 * float(x) for x in (improvement(one, other), *ends)])
-    for _, *told in (share for share in SHARES if share[0] == name):
-        assert any(np.allclose(told, found, atol=0.51) for found in known), told
 
 
 def test_what_the_architecture_says_is_somewhere_is_there() -> None:
