@@ -12,17 +12,21 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # of the root
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "CHANGELOG.md": "CHANGELOG.md",
+    "benchmarks/NOTES.md": "benchmarks.md",
+}
 LINK = re.compile(r"(\[[^\]]*\])\(([^)\s:#]+)(#[^)\s]*)?\)")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of the root, the reference, and one for every file that a page links to."""
+    """Add the pages outside docs/, the reference, and one for every file that a page links to."""
     for source, page in PAGES.items():
-        files.append(
-            File.generated(config, page, content=_moved((ROOT / source).read_text(encoding="utf-8"), "", page))
-        )
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=_moved(text, posixpath.dirname(source), page)))
     files.append(File.generated(config, "api.md", content=_reference()))
     linked = set()
     docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
