@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers check format docs package newest clean
+.PHONY: help train test learn trainers check format docs package newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -66,6 +66,9 @@ check: .venv/dev    ## formatting, lint and types
 format: .venv/dev   ## put the code into shape
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+cli-page: .venv/dev ## docs/reference/cli.md from --help
+	$(BIN)/python website/cli_page.py
 
 docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist/site
 	$(BIN)/mkdocs build --strict -f website/mkdocs.yml

@@ -20,6 +20,12 @@ PAGES = {
 }
 LINK = re.compile(r"(\[[^\]]*\])\(([^)\s:#]+)(#[^)\s]*)?\)")
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
+GROUPS = {  # of the public names
+    "Run": "Experiment Fitness Range train resume Result Callback Generation Evolver BadInput",
+    "Read": "load_run LoadedRun load_champion Champion evaluate",
+    "Extend": "DeviceEnvironment Spec Continuous Discrete MultiDiscrete Agent Member HyperparameterSpec end_factor"
+    " PopulationStats Selection",
+}
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -72,12 +78,16 @@ def _moved(text: str, folder: str, page: str) -> str:
 
 
 def _reference() -> str:
-    """A section for each public name, where it is defined."""
+    """A section for each group of public names, and in it one for each of them, from where it is defined."""
     tree = ast.parse((ROOT / "src/shoal/__init__.py").read_text(encoding="utf-8"))
     modules = next(
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "_NAMES"
     )
-    homes = sorted((name, module) for module, names in modules.items() for name in names)
-    return "# Reference\n\n" + "".join(f"::: {module}.{name}\n\n" for name, module in homes)
+    homes = {name: module for module, names in modules.items() for name in names}
+    groups = (
+        f"## {title}\n\n" + "".join(f"::: {homes[name]}.{name}\n\n" for name in names.split())
+        for title, names in GROUPS.items()
+    )
+    return "# Python API\n\n" + "".join(groups)

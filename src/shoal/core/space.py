@@ -65,7 +65,7 @@ DISCOUNT = HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_mi
 
 def end_factor(*of: str) -> HyperparameterSpec:
     """A hyperparameter that is a linear schedule of others: the share to which they fall."""
-    meaning = f"linear decay of {' and '.join(of)} to this share by the end of the run; 1: none"
+    meaning = f"linear decay of {' and '.join(of)}; share left at the end; 1: none"
     return HyperparameterSpec(meaning, least=0, most=1, schedules=of)
 
 

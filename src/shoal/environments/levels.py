@@ -46,7 +46,7 @@ class Levels:
     validation: Any = 100_000
     """levels that measure the fitness, drawn anew in each generation: [first, end), or how many"""
     test: Any = 100_000
-    """levels that measure the champion at the end, and that nothing is selected by: [first, end), or how many"""
+    """levels that evaluate the champion, and select nothing: [first, end), or how many"""
 
     def spans(self) -> dict[str, Span]:
         """The levels of each purpose; counts lie behind all pairs, and behind the counts before them. Raises BadInput."""

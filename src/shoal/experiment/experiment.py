@@ -26,19 +26,15 @@ class Fitness:
     """Fitness of a member, which is its mean raw return."""
 
     source: Literal["evaluation", "training"] = "evaluation"
-    """evaluation: episodes without learning; training: the training episodes that ended within the interval, among which
-    short ones weigh more"""
+    """evaluation: episodes without learning; training: training episodes that ended within the interval"""
     episodes: int | None = None
-    """episodes per member and evaluation: the same seeds for all members, new ones in each generation; by default 32 where
-    they are played on the device, otherwise, and with es and cem_rl, 8"""
+    """episodes per member and evaluation (default: 32 on the device, 8 on the host)"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
-    """a dotted key into the info of an episode's last step, or module:function of it; used instead of the return; on the
-    device, brax and Playground have an info: their metrics"""
+    """dotted key into the last step's info, or module:function of it, instead of the return"""
     then: Any = None
-    """a tie-breaker of members that differ by no more than the standard error of the better one: return, a dotted key or
-    module:function as the objective; of it, more is always better"""
+    """tie-breaker within the standard error: return, a dotted key, or module:function; more is better"""
     direction: Literal["maximise", "minimise"] = "maximise"
     """minimise: less of the objective is better, and fitness is its negative"""
     step_limit: int = 100_000
@@ -46,9 +42,7 @@ class Fitness:
     levels: Literal["validation", "train"] = "validation"
     """where there are levels: those that measure the fitness, validation or train"""
     final_selection: float = 0.02
-    """when the run ends, its last members and the best of earlier generations play new episodes, the same for each, and the
-    worse half leaves until one is left, the champion: so many of the run's steps, and at least final_episodes episodes; 0:
-    the best of the generation of the highest level is the champion, as it was measured"""
+    """share of the run's steps that select the champion at the end; 0: no selection"""
 
 
 @dataclass(frozen=True)
@@ -56,8 +50,7 @@ class Checkpoint:
     """Checkpoints of a run."""
 
     every: int | None = None
-    """generations between two checkpoints; by default 1, or of short ones as many as take 0.25 s (not where workers share a
-    directory)"""
+    """generations between checkpoints (default: 1, or as many as take 0.25 s)"""
     keep: int = 3
     """how many of them are kept on disk"""
 
@@ -69,13 +62,11 @@ class ExchangeSettings:
     name: Literal["local", "mpi", "directory"] = "local"
     """local, mpi or directory"""
     timeout: float = 14_400.0
-    """with mpi, seconds for which a rank waits for others before it ends the run; but never less than three times its own
-    longest work between two exchanges"""
+    """with mpi, seconds for which a rank waits for others before it ends the run"""
     workspace: str | None = None
     """with directory, the one that workers share"""
     worker: str | None = None
-    """with directory, the name of this worker; an earlier one of this name continues; by default a new worker, whose name is
-    a number"""
+    """with directory, this worker's name; an earlier one of this name continues (default: a number)"""
 
     def __post_init__(self) -> None:
         if self.timeout <= 0:
@@ -98,7 +89,7 @@ class WeightsAndBiases:
     project: str = "shoal"
     """the project, which is made when it does not exist"""
     runs: Literal["one", "member"] = "one"
-    """one: a run of W&B with the curves of all members; member: one for each of them, beside one of the population"""
+    """one: one W&B run for the population; member: one more for each member"""
     group: str | None = None
     """what these runs have in common; by default the name of the run directory"""
     name: str | None = None
@@ -116,52 +107,47 @@ class Experiment:
     """A population-based training run. File, flags and Python name the same fields."""
 
     env: Any = "CartPole-v1"
-    """the environment: suite:name, a bare name (the fastest installed suite that has it), or module:factory of your own"""
+    """suite:name, a bare name (fastest installed suite that has it), or module:factory of your own"""
     method: Any = None
-    """how members learn from one another: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent (not at all:
-    the control) or schedule; its options stand beside its name. By default successive_halving where agents of Shoal's own
-    train in one process, else pbt in which half of the members hold the default hyperparameters"""
+    """how members learn: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent, schedule (default: by
+    agent)"""
     agent: Any = None
-    """the algorithm: ppo, td3, sac, dqn, policy, or module:factory of your own; sb3:PPO and the like, or a trainer of your
-    own; by default that of the method: ppo, policy for es, td3 for cem_rl and dvd"""
+    """algorithm: ppo, td3, sac, dqn, policy, sb3:PPO and the like, or module:factory (default: by method)"""
     population: Annotated[int, "auto"] = 8
-    """members that train side by side; auto: as many as train in 1.2 times the time of one here"""
+    """members trained side by side; auto: as many as train nearly as fast as one"""
     generations: int = 20
-    """how often the population trains, is measured and evolves"""
+    """how often the population trains, is evaluated and evolves"""
     interval: int = 8192
     """environment steps of each member per generation, rounded up to whole rollouts"""
     budget: int | None = None
-    """in place of `generations`: the run ends with the generation in which the steps of all members, those that measure them
-    included, have come to so many"""
+    """in place of `generations`: the run ends once all members' steps, evaluations included, reach it"""
     shards: int | None = None
-    """groups of members that train together, one after another in each process; by default one per process"""
+    """groups of members that train one after another in each process (default: one per process)"""
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
-    """how processes see each other: there is one (local), they are the ranks that mpiexec starts (mpi), or workers that
-    share a workspace (directory); its options stand beside its name"""
+    """how processes exchange members: local (one process), mpi, or directory (a shared one)"""
     seed: int = 0
     """all random numbers derive from it: same experiment, same seed, same run"""
     run_dir: str | None = None
-    """where the run is written; by default runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken"""
+    """where the run is written (default: runs/ENVIRONMENT-AGENT-SEED, with a number where that is taken)"""
     python: str | None = None
     """the interpreter that has a trainer's packages; by default this one"""
     init_from: str | None = None
-    """a run whose members this one begins with, each with what its namesake had learned, or the fittest of more;
-    RUN/champion: all of them with what the champion had learned; FILE: with what the library of their trainer has saved"""
+    """warm start: RUN (member by member), RUN/champion (all of them), or a trainer's FILE"""
     processes: TrainerProcesses = field(default_factory=TrainerProcesses)
     fitness: Fitness = field(default_factory=Fitness)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     final_episodes: int = 100
-    """episodes on new seeds that measure the champion at the end"""
+    """held-out episodes that evaluate the champion at the end"""
     hyper: dict[str, float] = field(default_factory=dict)
     """fixed values of hyperparameters that are not tuned"""
     space: dict[str, Range] | None = None
     """the ranges that are tuned; by default those that the agent suggests"""
     config: dict[str, Any] = field(default_factory=dict)
-    """the structure of the agent, equal for all members: layer sizes, rollout length, environments per member, ..."""
+    """structure of the agent, equal for all members: layers, rollout length, environments per member"""
     env_options: dict[str, Any] = field(default_factory=dict)
     """options of the environment, such as its time limit"""
     levels: Levels | None = None
-    """numbered variants of the environment, to train on some of them and to measure on others"""
+    """numbered variants of the environment, to train on some and evaluate on others"""
     wandb: WeightsAndBiases | None = None
     """show the run at Weights & Biases too"""
 

@@ -19,8 +19,7 @@ class Tuning(Method):
     """Base of the methods whose members differ in hyperparameters."""
 
     initial: Literal["sampled", "default"] = "sampled"
-    """hyperparameters that members begin with: sampled from the range of each (sampled), or its default; the `start` of a
-    range comes before both"""
+    """initial hyperparameters: sampled from each range, or default; the `start` of a range comes first"""
 
     tunes: ClassVar[bool] = True
 

@@ -36,8 +36,7 @@ class MfPbt(Copying):
     """
 
     periods: tuple[int, ...] = (1, 10, 25, 50)
-    """of each sub-population, the generations from one copying to the next; member `uid` is in that of uid modulo their
-    number"""
+    """generations between copies, of each sub-population; member uid belongs to number uid modulo their count"""
     explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
 

@@ -23,7 +23,7 @@ class Copying(Tuning):
     explore: Any = "perturb"
     """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
     replay: Literal["keep", "copy"] = "keep"
-    """replay buffer of a child (td3, sac, dqn): it keeps its own, or takes over its parent's (copy)"""
+    """replay buffer of a child (td3, sac, dqn): its own (keep), or its parent's (copy)"""
 
     copies: ClassVar[bool] = True
 
@@ -81,8 +81,7 @@ class Pbt(Selecting):
     """
 
     default_members: float = 0.0
-    """the share of members that hold the default hyperparameters, copy nobody and are not explored; the others copy one
-    another"""
+    """share of members that hold the default hyperparameters, copy nobody and are not explored"""
 
     title: ClassVar[str] = "population-based training"
 

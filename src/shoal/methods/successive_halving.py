@@ -27,19 +27,17 @@ class SuccessiveHalving(Pbt):
     """
 
     default_members: float = 0.5
-    """the share of members that hold the default hyperparameters, copy nobody and are not explored"""
+    """share of members that hold the default hyperparameters, copy nobody and are not explored"""
     eta: int = 2
     """at each rung one of so many members goes on"""
     min_members: int = 1
     """so many train until the run ends"""
     rungs: tuple[float, ...] | None = None
-    """the shares of the run after which members end, such as [0.1, 0.3, 0.6] from 8 members to 1; by default the last is
-    0.5, and each size lasts eta times as long as the one before"""
+    """shares of the run after which members end, such as [0.1, 0.3, 0.6] for 8"""
     between: Literal["pbt", "none"] = "pbt"
-    """what tuned members do between rungs: copy and explore (pbt), or go on as they are (none)"""
+    """what tuned members do between rungs: copy and explore (pbt), or go on (none)"""
     last_choice: Literal["t_test", "fitness"] = "t_test"
-    """which of the last default and the last tuned member goes on: the tuned one where a t-test says that its fitness is
-    higher (t_test), or the one of the higher fitness"""
+    """the last tuned member goes on if significantly better (t_test), or if fitter (fitness)"""
 
     ends_members: ClassVar[bool] = True
     title: ClassVar[str] = "successive halving"
