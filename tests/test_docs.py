@@ -69,7 +69,6 @@ LONG = {
     "docs/how-to/external_trainers.md",
     "docs/how-to/held_out_levels.md",
     "docs/how-to/isaac_lab.md",
-    "docs/reference/python.md",
     "docs/reference/studies.md",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -34,13 +35,20 @@ class Page(HTMLParser):
                 self.leads.add(value)
 
 
-@pytest.mark.slow
-def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built without a warning."""
     pytest.importorskip("mkdocs")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "website/mkdocs.yml", "-d", tmp_path]
+    place = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", ROOT / "website/mkdocs.yml", "-d", place]
     built = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     assert built.returncode == 0, built.stderr
-    pages = {path: Page(path.read_text()) for path in tmp_path.rglob("*.html") if path.name != "404.html"}
+    return place
+
+
+@pytest.mark.slow
+def test_every_page_is_built_and_every_link_leads_somewhere(site: Path) -> None:
+    pages = {path: Page(path.read_text()) for path in site.rglob("*.html") if path.name != "404.html"}
     sources = {path.stem for path in (ROOT / "docs").rglob("*.md")}
     assert sources | {"index", "api", "CHANGELOG", "CONTRIBUTING"} <= {path.stem for path in pages}
     broken = []
@@ -55,5 +63,34 @@ def test_every_page_is_built_and_every_link_leads_somewhere(tmp_path: Path) -> N
             if not target.exists() or (anchor and target in pages and anchor not in pages[target].anchors):
                 broken.append((path.name, lead))
     assert not broken
-    described = pages[tmp_path / "api.html"].anchors
+    described = pages[site / "api.html"].anchors
     assert {name for name in shoal.__all__ if not any(x.endswith(f".{name}") for x in described)} == set()
+
+
+SEARCHED = (
+    "callback",
+    "early stopping",
+    "replay buffer",
+    "search space",
+    "hyperparameter tuning",
+    "domain randomisation",
+)
+SEARCHED += (
+    "asymmetric",
+    "recurrent",
+    "warm start",
+    "importance",
+    "action mask",
+    "multi-agent",
+    "windows",
+    "fine-tuning",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("term", SEARCHED)
+def test_searching_a_word_of_the_field_finds_a_page(site: Path, term: str) -> None:
+    """Its line in the glossary at least."""
+    index = json.loads((site / "search/search_index.json").read_text())["docs"]
+    found = {part["location"].partition("#")[0] for part in index if term in f"{part['title']} {part['text']}".lower()}
+    assert "reference/glossary.html" in found

@@ -30,7 +30,7 @@ LEFT_OUT = {
     "sigma": "the task's file sets the initial sigma",
     "device": GPUS,
     "distributed": GPUS,
-    "export_io_descriptors": "shoal export writes the champion",
+    "export_io_descriptors": "`shoal export` writes the champion",
     "ray_proc_id": "Shoal does not use Ray",
     **dict.fromkeys(("enable_cameras", "xr", "deterministic", "verbose", "info", "rendering_mode"), SIMULATOR),
     **dict.fromkeys(("visualizer", "kit_args", "experience", "max_visible_envs", "livestream"), SIMULATOR),
