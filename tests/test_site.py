@@ -68,22 +68,8 @@ def test_every_page_is_built_and_every_link_leads_somewhere(site: Path) -> None:
 
 
 SEARCHED = (
-    "callback",
-    "early stopping",
-    "replay buffer",
-    "search space",
-    "hyperparameter tuning",
-    "domain randomisation",
-)
-SEARCHED += (
-    "asymmetric",
-    "recurrent",
-    "warm start",
-    "importance",
-    "action mask",
-    "multi-agent",
-    "windows",
-    "fine-tuning",
+    *("callback", "early stopping", "replay buffer", "search space", "hyperparameter tuning", "domain randomisation"),
+    *("asymmetric", "recurrent", "warm start", "importance", "action mask", "multi-agent", "windows", "fine-tuning"),
 )
 
 
