@@ -99,7 +99,7 @@ def test_the_line_of_any_champion_is_drawn_to_its_end(crowd: Path, uid: int, gen
     run = replace(cached(crowd), result={"champion": {"uid": uid, "generation": generation}})
     drawn = Markup("").join(family_tree.tree(Layout(run)))
     check_drawn(drawn)
-    (line,) = re.findall(r'<path class="lead-line" d="([^"]*)"', drawn) or [""]
+    (line,) = re.findall(r'<path class="champion" d="([^"]*)"', drawn) or [""]
     assert line.count("C") == generation
 
 

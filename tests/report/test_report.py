@@ -21,7 +21,7 @@ from shoal.report.charts import Axis
 from shoal.report.page import CLOSED, write_report
 
 SECTIONS = (
-    "fitness", "lineage", "hyperparameters", "effects", "tree", "throughput", "members", "experiment",
+    "fitness", "lineage", "best", "hyperparameters", "tree", "throughput", "members", "experiment",
 )  # fmt: skip
 VOID = {"meta", "link", "br", "img", "input", "hr"}
 

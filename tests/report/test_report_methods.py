@@ -20,7 +20,7 @@ from shoal.report.page import write_report
 
 SAMPLED = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
 DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
-SEEDS = ("fitness", "hyperparameters", "effects", "throughput", "members", "experiment")
+SEEDS = ("fitness", "best", "hyperparameters", "throughput", "members", "experiment")
 OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|took over|perturbed|population of 1", re.I)
 
 

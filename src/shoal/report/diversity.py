@@ -38,5 +38,5 @@ def _weight(layout: Layout) -> list[Figure]:
     arms, counts = np.unique(values[np.isfinite(values)], return_counts=True)
     counted = [f"{text(arm)} in {count:,}" for arm, count in zip(arms, counts, strict=True)]
     finding = f"{', '.join(counted)} of {many(int(counts.sum()), 'generation')}."
-    axis, lines = Axis.over(np.r_[values, 0, 1], pad=0.08), {"diversity": ("champion", values)}
+    axis, lines = Axis.over(np.r_[values, 0, 1], pad=0.08), {"diversity": ("median", values)}
     return lines_figure(layout, "Weight of diversity", finding, prose("diversity_weight"), lines, axis, stairs=True)

@@ -35,17 +35,23 @@ class Effect:
     centres: np.ndarray  # float [P] the median value of each part
     means: np.ndarray  # float [P] its mean gain
     chance: np.ndarray  # float [2, P] between which 95 % of such means lie where members exchange values and changes
+    importance: float  # the share of the variance of gains that lies between the parts
+    by_chance: float  # below which it is 19 times of 20 where members exchange values and changes
     p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
 
 
-def effects(layout: Layout) -> Figure:
-    """A figure for each hyperparameter that was tuned, and a sentence on all."""
-    table = layout.table
-    gained = gains(table)
-    found = {name: effect for name, r in layout.run.space.items() if (effect := measure(table, gained, name, r))}
+def measured(layout: Layout) -> dict[str, Effect]:
+    """The effects of the hyperparameters that were tuned, as far as there is enough to go by."""
+    gained = gains(layout.table)
+    found = {name: measure(layout.table, gained, name, bounds) for name, bounds in layout.run.space.items()}
+    return {name: effect for name, effect in found.items() if effect}
+
+
+def effects(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
+    """The importance of each hyperparameter, and behind it a figure of gains by its values."""
+    title = "Importance"
     if not found:
-        needed = f"This needs {LEAST} members with different values, and a few generations."
-        return nothing("Too little to go by", needed)
+        return [nothing(title, f"This needs {LEAST} members with different values, and a few generations.")]
     clear = {name: effect.p * len(found) <= LUCK for name, effect in found.items()}  # Bonferroni's correction
     clearly, unclear = ([name for name in found if clear[name] is which] for which in (True, False))
     finding = "No value went with gains that chance does not give."
@@ -53,8 +59,15 @@ def effects(layout: Layout) -> Figure:
         finding = f"More than chance gives: {', '.join(clearly)}."
     if clearly and unclear:
         finding += f" No more than chance gives: {', '.join(unclear)}."
+    ranked = sorted(found.items(), key=lambda item: -item[1].importance)
+    most = max(1e-9, *(max(effect.importance, effect.by_chance) for effect in found.values()))
+    bars = [
+        (name, 100 * effect.importance / most, 100 * effect.by_chance / most, f"{effect.importance:.1%}", clear[name])
+        for name, effect in ranked
+    ]
+    importance = Figure(title, finding, prose("importance", shuffles=SHUFFLES), parts.bars(bars))
     reading = prose("effects", shuffles=SHUFFLES, copies=layout.run.method.copies)
-    keys = [("champion", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
+    keys = [("median", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
     drawn = [_plot(layout, name, effect, clear[name]) for name, effect in found.items()]
     heads = ["hyperparameter", "around", "mean gain", "by chance, from", "to"]
     rows = [
@@ -63,7 +76,7 @@ def effects(layout: Layout) -> Figure:
         for row in zip(effect.centres, effect.means, *effect.chance, strict=True)
     ]
     listed = parts.folded(parts.table(heads, rows, title := "Values and gains"))
-    return Figure(title, finding, reading, parts.legend(keys), parts.pair(drawn), listed)
+    return [importance, Figure(title, finding, reading, parts.legend(keys), parts.pair(drawn), listed)]
 
 
 def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Effect | None:
@@ -84,7 +97,8 @@ def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Eff
     same = np.sort(others, axis=1)[:, middle]  # the fifth that is there where values are dealt
     chance = np.quantile(np.take_along_axis(at_chance, same, axis=1), (0.025, 0.975), axis=0)
     p = (1 + (differences >= difference).sum()) / (1 + SHUFFLES)
-    return Effect(values[rows][known], risen, centres, means[0, taken], chance, float(p))
+    shares = np.r_[difference, np.quantile(differences, 0.95)] / max(risen.var(), 1e-12)
+    return Effect(values[rows][known], risen, centres, means[0, taken], chance, *map(float, (*shares, p)))
 
 
 def gains(table: Lineage) -> np.ndarray:
@@ -151,7 +165,7 @@ def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
     layers = [
         Stroke(charts.band(at, *effect.chance), "band"),
         Stroke(charts.dots(x.place(effect.values[some]), effect.gains[some]), "dot m"),
-        Stroke(charts.line(at, effect.means), "champion"),
+        Stroke(charts.line(at, effect.means), "median"),
     ]
     most, least = (
         f"{text(float(effect.centres[part]))} ({effect.means[part]:.2f} in the mean)"

@@ -31,14 +31,14 @@ def tree(layout: Layout) -> list[Block]:
     x, y = layout.count.place(table.counted), _by_kinship(layout) if crowded else _by_member(layout)
     layers = _branches(layout, x, y, rank)
     if len(rows) > 1:
-        layers += [Stroke(_route(x[rows], y[rows, columns]), "lead-line")]
+        layers += [Stroke(_route(x[rows], y[rows, columns]), "champion")]
         layers += charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")
     living = sum(size > 0 for size in families.values())
     left = "one has" if living == 1 else f"{living} have"
     finding = f"Of {many(len(families), 'founder')}, {left} descendants at the end."
     if table.copied.sum() == 0:
         finding = "Nobody copied anybody: every member is its own founder."
-    keys = [("lead-line", "the champion’s lineage")]
+    keys = [("champion", "the champion’s lineage")]
     keys += [
         (f"kin c{rank[c]}", f"founder {table.uids[c]}: {f'{size} at the end' if size else 'died out'}")
         for c, size in families.items()

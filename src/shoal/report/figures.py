@@ -115,7 +115,7 @@ def _of_mean(layout: Layout) -> list[Figure]:
         known = value[np.isfinite(value)]
         if len(known) and np.ptp(known) > 0:
             axis, reading = Axis.over(value, pad=0.06), "The same for all members of a generation."
-            lines = {name: ("champion", value)}
+            lines = {name: ("median", value)}
             drawn += lines_figure(layout, name, f"It {went(value)}.", reading, lines, axis, stairs=True, height=220)
     return drawn
 
@@ -169,7 +169,7 @@ def decisions(layout: Layout) -> list[Block]:
         heading, values = description[0].upper() + description[1:], layout.run.common(name)
         finding = _each_change(values, layout.table.counted)
         reading, axis = f"Decided after each generation; recorded as {name}.", Axis.over(np.r_[0, values], pad=0.06)
-        lines = {description: ("champion", values)}
+        lines = {description: ("median", values)}
         course = lines_figure(layout, heading, finding, reading, lines, axis, stairs=True, height=220)
         drawn += course or [Figure(heading, finding, reading)]
     return [drawn]

@@ -17,7 +17,7 @@ PURPOSES = {"train": "levels to train on", "validation": "validation levels", "t
 
 def generalisation(layout: Layout) -> list[Block]:
     """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
-    lines = _lines(layout, "train", "c0", ": train") | _lines(layout, "validation", "c1", ": validation")
+    lines = _lines(layout, "train", "", ": train") | _lines(layout, "validation", "d1", ": validation")
     on = on_levels(layout.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
     axis, title = (
@@ -25,21 +25,21 @@ def generalisation(layout: Layout) -> list[Block]:
         "Returns on known and on new levels",
     )
     drawn = lines_figure(layout, title, finding, prose("levels"), lines, axis, height=320)
-    lines = _lines(layout, "gap", "c4")
+    lines = _lines(layout, "gap", "")
     who, (_, values) = next(iter(lines.items()))
     axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
     gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", prose("gap"), lines, axis, height=220)
     return [*(drawn or [nothing("No levels yet", "Nothing was evaluated on levels.")]), *gap]
 
 
-def _lines(layout: Layout, name: str, colour: str, of: str = "") -> dict[str, Line]:
+def _lines(layout: Layout, name: str, dashes: str, of: str = "") -> dict[str, Line]:
     """The median of the population, and along the champion's lineage; or the mean that members surround."""
     values = layout.run.metric(f"levels/{name}")
     if layout.run.method.sampled:
-        return {f"the mean{of}": (f"{colour} champion-line", values[:, 0])}
+        return {f"the mean{of}": (f"champion {dashes}", values[:, 0])}
     return {
-        f"median of the population{of}": (f"{colour} d1", quantile(values, 0.5)),
-        f"the champion’s lineage{of}": (f"{colour} champion-line", layout.run.along(values)),
+        f"median of the population{of}": (f"median {dashes}", quantile(values, 0.5)),
+        f"the champion’s lineage{of}": (f"champion {dashes}", layout.run.along(values)),
     }
 
 

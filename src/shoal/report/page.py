@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal.core.atomic import write_file
-from shoal.report import diversity, effects, family_tree, figures, generalisation, learning, search, tables
+from shoal.report import best, diversity, family_tree, figures, generalisation, learning, search, tables
 from shoal.report.layout import Layout
 from shoal.report.overview import overview, title
 from shoal.report.rendering import Block, Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.workspace import is_workspace, read_workspace
 
-CLOSED = ("effects", "throughput", "provenance", "experiment")  # sections that are opened on demand
+CLOSED = ("throughput", "provenance", "experiment")  # sections that are opened on demand
 ALWAYS = ("provenance", "experiment")  # sections that need no generation
 
 
@@ -73,11 +73,11 @@ def _sections(layout: Layout) -> Iterator[Section]:
         ("levels/train" in names, "generalisation", "Generalisation", generalisation.generalisation),
         (figures.described(run), "decisions", "Decisions", figures.decisions),
         (copies, "lineage", "Champion’s lineage", figures.lineage),
+        (tried, "best", "Best hyperparameters", best.best),
         (not sampled and learning.recorded(run), "learning", "Learning", learning.learning),
         (keep and differ, "behaviour", "Behaviour", diversity.behaviour),
         (sampled, "steps", "Steps", search.steps),
         (True, "hyperparameters", "Hyperparameters", figures.hyperparameters),
-        (tried, "effects", "Effects", _effects),
         (copies, "tree", "Family tree", family_tree.tree),
         (True, "throughput", "Speed", figures.throughput),
         (not sampled, "members", "Members", tables.members),
@@ -90,11 +90,6 @@ def _sections(layout: Layout) -> Iterator[Section]:
         if shown:
             content = draw(layout) if len(run.lineage.generations) or name in ALWAYS else waiting
             yield Section(name, heading, prose("intro", section=name, run=run), content)
-
-
-def _effects(layout: Layout) -> list[Block]:
-    """Effects of the values of hyperparameters; where members copy, the share of them at bounds."""
-    return [effects.effects(layout), *([tables.bounds(layout.run)] if layout.run.method.copies else [])]
 
 
 def _experiment(layout: Layout) -> list[Block]:

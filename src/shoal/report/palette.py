@@ -9,7 +9,8 @@ BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
 PAIR = (BLUE, VERMILION)  # two members beside each other
 CHANNELS = (YELLOW, SKY, ORANGE, GREEN, PURPLE, VERMILION, BLUE, "#FFFFFF", "#999999", "#7F3C8D")  # of a grid, on black
 
-# Of a page, light and dark: c0 to c7 are series, which repeat after SERIES of them.
+# Of a page, light and dark. lead: the champion and its lineage, in every figure, and nothing else; sea: what all members
+# have in common, such as their median; c0 to c7: series, such as arms and founders, which repeat after SERIES of them.
 PAGE = {
     "paper": ("#f7f6f2", "#11161d"),
     "card": ("#ffffff", "#181f28"),
@@ -26,13 +27,13 @@ PAGE = {
     "heat": ("#62a5bb", "#2b6479"),
     "good": ("#15683f", "#7bd3a1"),
     "warn": ("#8a4b00", "#f3bd6b"),
-    "c0": (VERMILION, "#ff9a57"),
-    "c1": (BLUE, "#5fb5ee"),
-    "c2": (GREEN, "#43cf9f"),
-    "c3": ("#b05a8c", "#e29fc6"),
-    "c4": ("#c08a00", "#f0c64f"),
-    "c5": ("#46a5d8", "#a5dcf7"),
-    "c6": ("#6a4fa3", "#b9a3ee"),
+    "c0": (BLUE, "#5fb5ee"),
+    "c1": (GREEN, "#43cf9f"),
+    "c2": ("#b05a8c", "#e29fc6"),
+    "c3": ("#b08600", "#f0d264"),
+    "c4": ("#46a5d8", "#a5dcf7"),
+    "c5": ("#6a4fa3", "#b9a3ee"),
+    "c6": ("#7a5230", "#c9a27c"),
     "c7": ("#a3a9af", "#66717d"),
 }
 SERIES = 8

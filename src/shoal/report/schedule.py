@@ -38,7 +38,7 @@ def schedule(path: Path) -> list[dict[str, Any]]:
 def print_schedule(path: Path, format: str, out: TextIO) -> None:
     """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
     exact = ("generation", "uid", "steps", "fitness", "copied")
-    rows = [{name: x if name in exact else _shortest(x) for name, x in row.items()} for row in schedule(path)]
+    rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in schedule(path)]
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":
@@ -54,7 +54,7 @@ def _plain(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
 
 
-def _shortest(value: float | None) -> float | None:
+def shortest(value: float | None) -> float | None:
     """A number of float32 in the fewest digits that identify it: 0.3, not 0.30000001192092896."""
     if value is None or np.float32(value) != value:
         return value

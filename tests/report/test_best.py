@@ -1,0 +1,50 @@
+"""The best hyperparameters of a page: a file that trains one agent with them, and where all members ended."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from support.runs import tiny
+
+from shoal.core.space import Range
+from shoal.core.yaml_text import read_yaml
+from shoal.experiment.files import differences, dump, from_dict
+from shoal.experiment.plan import planned
+from shoal.report.page import render
+from shoal.report.run import read_run
+
+METHODS = ("pbt", "successive_halving", "pb2", "independent")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_block_is_the_experiment_of_one_agent_with_the_champions_values(tmp_path: Path, method: str) -> None:
+    """As YAML on the page, and in the link beside it; one agent makes as many steps as the member that made most."""
+    space = {"learning_rate": Range(1e-4, 1e-2, "log"), "entropy_coefficient": Range(0, 0.1)}
+    hyper = {"discount": 0.97, "epochs": 2}
+    made = planned(replace(tiny(), method=method, population=4, generations=3, interval=64, space=space, hyper=hyper))
+    (tmp_path / "experiment.yaml").write_text(dump(made.experiment))
+    lines = [
+        {"generation": g, "uid": m, "parent": m, "fitness": 10.0 * m + g, "steps": 64 * (g + 1)}
+        | {"hyper": {"learning_rate": 1e-3 * (m + 1), "entropy_coefficient": 0.01 * m, "discount": 0.97, "epochs": 2.0}}
+        for g in range(3)
+        for m in range(4)
+    ]
+    (tmp_path / "lineage.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = render(read_run(tmp_path))
+    text = html.unescape(shown.partition('aria-label="best.yaml">')[2].partition("</pre>")[0])
+    assert unquote(html.unescape(shown.partition("charset=utf-8,")[2].partition('"')[0])) == text
+    best = planned(from_dict(read_yaml(text))).experiment
+    assert (
+        best.hyper | {"learning_rate": 4e-3, "entropy_coefficient": 0.03, "discount": 0.97, "epochs": 2} == best.hyper
+    )
+    assert (best.population, best.generations, best.method_name, best.space) == (1, 3, "independent", {})
+    changed = {name.partition(".")[0] for name in differences(best, made.experiment)}
+    assert changed <= {"hyper", "population", "method", "space", "seed", "shards", "run_dir", "checkpoint"}
+    lines_drawn = re.findall(r'<path class="m shade(\d)" data-m="(\d)"', shown)
+    assert lines_drawn == [("0", "0"), ("1", "1"), ("2", "2"), ("3", "3")], "the fittest is drawn last, and darkest"
