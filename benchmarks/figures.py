@@ -21,12 +21,19 @@ from shoal.study import statistics
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 INK, GREY, LIGHT, BLUE, ORANGE = "#1f2937", "#6b7280", "#d1d5db", "#2b7a9b", "#d97706"
-ROW, PANEL, NAMES, GAP, ACROSS = 20, 230, 200, 24, 3  # pixels, but for the panels side by side
+HALO = ' stroke="white" stroke-width="4" paint-order="stroke"'  # words over lines
+ROW, PANEL, NAMES, GAP, ACROSS = 20, 230, 200, 24, 2  # pixels, but for the panels side by side
 
 TEN = ("default", "default-lunarlander", "default-halfcheetah")
 WITH_OPTIMISERS = ("default-others", *TEN[1:])
 FOURTEEN = (*TEN, "fresh", "default-asterix", "default-freeway")
 MAP = ("successive halving", "one agent", "random search", "eight defaults")
+
+
+KEY = {
+    True: "blue: a run; orange: the interquartile mean; black: its 95 % interval",
+    False: "blue: a run; orange: the mean (all tasks: the interquartile mean); black: its 95 % interval",
+}
 
 
 class Baseline(NamedTuple):
@@ -148,20 +155,20 @@ class Row(NamedTuple):
         return cls(scores.ravel() if runs else np.empty(0), mean, tuple(ends))
 
 
-def panel(x: float, y: float, title: str, rows: Sequence[Row]) -> list[str]:
+def panel(x: float, y: float, wide: float, title: str, rows: Sequence[Row]) -> list[str]:
     """The arms on one task, or on all of them."""
     every = np.concatenate([[*row.runs, row.mean, *row.ends] for row in rows])
     low, high = float(every.min()), float(every.max())
 
     def place(value: float) -> float:
-        return x + 5 + (PANEL - 10) * ((value - low) / (high - low) if high > low else 0.5)
+        return x + 5 + (wide - 10) * ((value - low) / (high - low) if high > low else 0.5)
 
     bottom = y + ROW * len(rows)
-    marks = [text(x, y - 8, title, more=' font-weight="bold"'), line(x, bottom, x + PANEL, bottom, GREY)]
-    marks += [text(x, bottom + 15, number(low), colour=GREY), text(x + PANEL, bottom + 15, number(high), "end", GREY)]
+    marks = [text(x, y - 8, title, more=' font-weight="bold"'), line(x, bottom, x + wide, bottom, GREY)]
+    marks += [text(x, bottom + 15, number(low), colour=GREY), text(x + wide, bottom + 15, number(high), "end", GREY)]
     for i, row in enumerate(rows):
         middle = y + ROW * (i + 0.5)
-        marks.append(line(x, middle, x + PANEL, middle))
+        marks.append(line(x, middle, x + wide, middle))
         if len(row.runs):
             marks.append(dots([place(value) for value in row.runs], middle, 6, BLUE, 0.5))
         if row.ends:
@@ -191,15 +198,16 @@ def study_figure(study: str) -> str:
         top = height * down + 30
         if not across:
             marks += [text(NAMES - 10, top + ROW * (row + 0.5) + 4, arm, "end") for row, arm in enumerate(arms)]
-        marks += panel(NAMES + (PANEL + GAP) * across, top, title, rows)
-    width = NAMES + (PANEL + GAP) * min(len(panels), ACROSS)
-    return page(width, height * (1 + (len(panels) - 1) // ACROSS), marks)
+        marks += panel(NAMES + (PANEL + GAP) * across, top, 2 * PANEL if single else PANEL, title, rows)
+    bottom = height * (1 + (len(panels) - 1) // ACROSS)
+    marks.append(text(10, bottom + 6, KEY[single], colour=GREY))
+    return page(NAMES + (PANEL + GAP) * ACROSS, bottom + 20, marks)
 
 
 def forest() -> str:
     """The probability that a run of the default method scores higher than one of each baseline, with its interval."""
-    left, plot, top = 390, 330, 34
-    bottom = top + 30 * len(BASELINES)
+    left, plot, top, high = 14, 440, 34, 44
+    bottom = top + high * len(BASELINES)
     marks = [text(left, 20, "default behind", colour=GREY), text(left + plot, 20, "default ahead", "end", GREY)]
     for share in range(0, 101, 25):
         x = left + plot * share / 100
@@ -207,13 +215,13 @@ def forest() -> str:
         marks.append(text(x, bottom + 16, f"{share} %", "middle", GREY))
     for row, baseline in enumerate(BASELINES):
         tasks, found = against(baseline)
-        y = top + 30 * row + 15
+        y = top + high * row + 30
         colour = GREY if found.p >= 0.05 else BLUE if found.ahead > 0.5 else ORANGE
-        marks.append(text(left - 14, y + 4, f"{baseline.label} ({tasks} tasks)", "end"))
+        marks.append(text(left + 4, y - 13, f"{baseline.label} ({tasks} tasks)", more=HALO))
         marks.append(line(left + plot * found.low, y, left + plot * found.high, y, colour, 3))
         marks.append(dots([left + plot * found.ahead], y, 12, colour))
         marks.append(text(left + plot + 16, y + 4, f"{100 * found.ahead:.0f} %", more=' font-weight="bold"'))
-    return page(left + plot + 70, bottom + 30, marks)
+    return page(left + plot + 64, bottom + 30, marks)
 
 
 def map_of_tasks() -> str:
@@ -225,8 +233,12 @@ def map_of_tasks() -> str:
         for task in found[MAP[0]]
     ]
     names = iter([study.removeprefix("default-") for study in FOURTEEN if "" in returns(study)[MAP[0]]])
-    left, wide, high, top = 190, 140, 28, 34
-    marks = [text(left + wide * (i + 0.5), 22, arm, "middle", GREY) for i, arm in enumerate(MAP)]
+    left, wide, high, top = 170, 95, 28, 44
+    marks = [
+        text(left + wide * (i + 0.5), 18 + 15 * row, word, "middle", GREY)
+        for i, arm in enumerate(MAP)
+        for row, word in enumerate(arm.split())
+    ]
     for row, (task, means) in enumerate(rows):
         y = top + high * row
         marks.append(text(left - 12, y + 19, task or next(names), "end"))
