@@ -310,27 +310,32 @@ def test_every_column_of_study_csv_is_described() -> None:
 
 
 TEXT = [("experiment", *row) for kind in KINDS for row in descriptions(kind).items()]
-TEXT += [("methods", *row) for row in descriptions(Pbt).items()]
-
-
-@pytest.mark.parametrize(("page", "name", "told"), TEXT)
-def test_a_field_is_described_as_in_the_code(page: str, name: str, told: str) -> None:
-    """But for links and for what is set as code."""
-    cells = re.findall(rf"^\| `{name}` \|[^|]*\| (.*) \|$", TEXTS[f"docs/reference/{page}.md"], re.MULTILINE)
-    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell).replace("`", "") for cell in cells]
-    assert told.replace("`", "") in plain
-
-
-@pytest.mark.parametrize(("field", "known"), [("method", METHODS), ("select", SELECTORS), ("explore", EXPLORERS)])
-def test_a_field_is_described_with_every_name(field: str, known: dict[str, type]) -> None:
-    assert set(known) <= set(re.findall(r"\w+", {name: told for _, name, told in TEXT}[field]))
-
-
 DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}
 
 
 def module_of(agent: str) -> Any:
     return importlib.import_module(DESCRIBED[agent].partition(":")[0])
+
+
+PARTS = (*METHODS.values(), *SELECTORS.values(), *EXPLORERS.values())
+TEXT += [("methods", *row) for kind in PARTS for row in descriptions(kind).items()]
+TEXT += [("agents", *row) for agent in DESCRIBED for row in descriptions(module_of(agent).Config).items()]
+
+
+@pytest.mark.parametrize(("page", "name", "told"), sorted(set(TEXT)))
+def test_a_field_is_described_as_in_the_code(page: str, name: str, told: str) -> None:
+    """But for links and for what is set as code."""
+    cells = re.findall(rf"^\|.*`{name}` \|[^|]*\| (.*) \|$", TEXTS[f"docs/reference/{page}.md"], re.MULTILINE)
+    plain = [re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", cell).replace("`", "") for cell in cells]
+    assert told.replace("`", "") in plain
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "known"),
+    [(Experiment, "method", METHODS), (Pbt, "select", SELECTORS), (Pbt, "explore", EXPLORERS)],
+)
+def test_a_field_is_described_with_every_name(kind: type, field: str, known: dict[str, type]) -> None:
+    assert set(known) <= set(re.findall(r"\w+", descriptions(kind)[field]))
 
 
 def section_of(agent: str) -> str:

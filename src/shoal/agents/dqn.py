@@ -45,16 +45,15 @@ class Config(OffPolicy):
     """The structure of a DQN agent, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
-    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own; {name: module:factory, ...} gives it arguments"""
+    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
     batch: int = 64
     """transitions per update"""
     double: bool = True
-    """choose the action of the target by the online network, which overestimates less"""
+    """the online network chooses the action of the target, which overestimates less"""
     n_step: int = 1
     """rewards that a target sums up before it adds the value of the target network"""
     frame_stack: int = 1
-    """observations that are seen at once, along the channels of an image; the replay buffer stores single ones"""
+    """observations seen at once, along the channels of an image"""
 
 
 class Hyper(NamedTuple):

@@ -35,21 +35,19 @@ class Config:
     """The structure of a policy, which fixes shapes and is equal for all members."""
 
     network: Any = "mlp"
-    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own; {name: module:factory, ...} gives it arguments"""
+    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
-    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, and
-    an LSTM, stay in float32"""
+    """precision of the layers: float32, or bfloat16"""
     recurrent: int = 0
-    """units of an LSTM between the hidden layers and the output, whose state lasts for an episode; 0: none"""
+    """units of an LSTM between the hidden layers and the output; 0: none"""
     normalise_observations: bool = False
-    """subtract the running mean of the observations, and divide by their running standard deviation"""
+    """by their running mean and standard deviation"""
     actor: tuple[str, ...] = ()
-    """keys of dictionary observations that it sees; by default those that the environment names, or all"""
+    """dictionary keys that the policy sees; empty: all, or those the environment names"""
 
 
 class Hyper(NamedTuple):

@@ -52,24 +52,21 @@ class Config(NetworkConfig):
     """The structure of a PPO agent, which fixes shapes and is equal for all members."""
 
     frame_stack: int = 1
-    """observations that are seen at once, along the channels of an image; each is stored once"""
+    """observations seen at once, along the channels of an image"""
     environments: int = 4
-    """environments that each member acts in (B)"""
+    """environments that each member acts in"""
     rollout: int = 128
-    """steps in each environment between two updates (T)"""
+    """steps in each environment between two updates"""
     minibatches: int = 4
-    """parts that the rollout's T x B steps are split into at each epoch; of more than one step each, where advantages are
-    normalised; of whole environments, where policy and critic are recurrent"""
+    """parts that the rollout × environments steps are split into at each epoch"""
     normalise_rewards: bool = True
-    """divide rewards by the running standard deviation of the discounted return; large ones would crowd the policy out of
-    what is learned"""
+    """by the running standard deviation of the discounted return"""
     normalise_advantages: bool = True
-    """zero mean and unit variance of the advantages of each minibatch"""
+    """within each minibatch"""
     clip_values: bool = False
     """keep the critic's new values within the clip range of the old ones"""
     auxiliary_loss: Any = None
-    """module:function of a batch and the distribution of its actions: a number for each step, whose mean is added to
-    the loss"""
+    """module:function of a batch and its action distribution, added to the policy's loss"""
 
 
 class Hyper(NamedTuple):

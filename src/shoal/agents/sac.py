@@ -40,10 +40,9 @@ class Config(TwinConfig):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     initial_temperature: float = 1.0
-    """the temperature (alpha) before the first update"""
+    """the temperature before the first update"""
     auxiliary_loss: Any = None
-    """module:function of a batch and the distribution of the policy's actions in it, before their tanh: a number for each
-    step, whose mean is added to the policy's loss"""
+    """module:function of a batch and its action distribution, added to the policy's loss"""
 
 
 class Hyper(NamedTuple):

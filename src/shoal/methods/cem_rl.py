@@ -59,17 +59,17 @@ class CemRl(Method):
     """
 
     trained: int | None = None
-    """how many members make TD3 updates, by default half; 0: the cross-entropy method alone"""
+    """members that make TD3 updates, by default half; 0: the cross-entropy method alone"""
     elites: int | None = None
-    """how many of the best members form the next mean, by default half"""
+    """members that form the next mean, by default half"""
     variance: float = 1e-3
-    """of each parameter at first, and of the noise that is added to it"""
+    """of each parameter at first, and of the noise"""
     noise_end: float = 1e-5
-    """the value that this noise decays to"""
+    """the value that the noise decays to"""
     noise_decay: float = 0.95
-    """factor of this noise after each generation"""
+    """factor of the noise after each generation"""
     mirrored: bool = False
-    """sample members in pairs, on opposite sides of the mean"""
+    """sample members in pairs, on opposite sides of the mean; one of each learns"""
 
     agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
     title: ClassVar[str] = "CEM-RL"

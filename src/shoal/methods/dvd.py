@@ -54,7 +54,7 @@ class Dvd(Method):
     """
 
     arms: tuple[float, ...] = (0.0, 0.5)
-    """possible weights of diversity against return; a bandit chooses one for each generation"""
+    """possible weights of diversity"""
     probes: int = 20
     """states in which behaviours are compared"""
     redraw: int = 20

@@ -60,7 +60,7 @@ class Es(Method):
     """
 
     optimiser: Literal["adam", "sgd"] = "adam"
-    """the optimiser that makes a step from the estimated gradient: adam or sgd"""
+    """adam or sgd"""
     sigma_decay: float = 1.0
     """factor of hyper.sigma after each generation"""
     sigma_end: float = 0.0
@@ -72,7 +72,7 @@ class Es(Method):
     adaptive_cap: bool = False
     """end episodes at twice the mean length of those of the generation before"""
     chunk: int = 48
-    """members that a device evaluates at a time; memory depends on this, not on the population"""
+    """members that a device evaluates at a time"""
 
     agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
     title: ClassVar[str] = "evolution strategies"

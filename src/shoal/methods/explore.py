@@ -38,9 +38,9 @@ class Perturb(Explorer):
     """Multiply by a random factor, or sometimes sample a new value (PBT, arXiv 1711.09846)."""
 
     factors: tuple[float, ...] = (0.8, 1.2)
-    """the factor is one of these, chosen at random for each hyperparameter of each child"""
+    """one of these, chosen at random for each hyperparameter of each child"""
     resample_probability: float = 0.1
-    """probability of a new value from the range instead (Ray Tune: 0.25)"""
+    """probability of a new value from the range instead"""
 
     def __post_init__(self) -> None:
         if not self.factors or not all(0 < f < np.inf for f in self.factors) or set(self.factors) == {1.0}:
@@ -72,9 +72,9 @@ class Mutate(Explorer):
     mutation_rate: float = 0.25
     """probability that a hyperparameter changes"""
     change_range: tuple[float, float] = (1.1, 2.0)
-    """smallest and largest factor"""
+    """smallest and largest factor; multiplies or divides, each with probability 1/2"""
     discount_range: tuple[float, float] = (1.1, 1.2)
-    """the same for 1 - x, where the scale of a range is one_minus_log"""
+    """the same for 1 - x, where the range's scale is one_minus_log"""
 
     def __post_init__(self) -> None:
         _probability("mutation_rate", self.mutation_rate)

@@ -70,11 +70,11 @@ class Truncation(Selector):
     """
 
     bottom: float = 0.25
-    """fraction of the population that is replaced; diverged members are replaced too"""
+    """fraction that is replaced: rounded down, at least one member, and diverged ones"""
     top: float = 0.25
-    """fraction of the population that donates, with donors = top"""
+    """fraction of the population that is copied from, with donors: top"""
     donors: Literal["top", "above", "none"] = "top"
-    """who donates: the top fraction; all above the bottom; or none, so that the bottom only explores, as a control"""
+    """copied from: the top fraction, all above the bottom, or none (exploring alone)"""
 
     def __post_init__(self) -> None:
         if not (0 < self.bottom < 1 and 0 < self.top < 1):
@@ -158,7 +158,7 @@ class TTest(Selector):
     """
 
     p: float = 0.05
-    """two-sided significance level"""
+    """two-sided significance level of Welch's test; needs fitness.episodes of 2 or more"""
 
     def __post_init__(self) -> None:
         if not 0 < self.p < 1:

@@ -27,23 +27,21 @@ class NetworkConfig(Views):
     """The structure of policy and critic, equal for all members."""
 
     network: Any = "mlp"
-    """feature extractor before the hidden layers: mlp (none), minatar, nature_cnn or impala (convolutions over an image), or
-    module:factory of your own; {name: module:factory, ...} gives it arguments"""
+    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
     shared: bool = True
-    """policy and critic share that network and the LSTM after it; false: one each"""
+    """policy and critic share that network and the LSTM; false: one each"""
     recurrent: int = 0
-    """units of an LSTM between that network and the hidden layers, whose state lasts for an episode; 0: none"""
+    """units of an LSTM between that network and the hidden layers; 0: none"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers, of which policy and critic have their own"""
     activation: str = "tanh"
     """tanh, relu, elu, swish or gelu"""
     log_std_init: float = 0.0
-    """the logarithm of the standard deviation of continuous actions before the first update, where actions lie in [-1, 1]"""
+    """logarithm of the standard deviation of continuous actions before the first update"""
     precision: Precision = "float32"
-    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser,
-    losses and an LSTM stay in float32"""
+    """precision of the layers: float32, or bfloat16"""
     normalise_observations: bool = False
-    """subtract the running mean of the observations, and divide by their running standard deviation"""
+    """by their running mean and standard deviation"""
 
 
 class ActorCritic:

@@ -25,9 +25,9 @@ class Views:
     """The keys of dictionary observations that policy and critic see, equal for all members."""
 
     actor: tuple[str, ...] = ()
-    """keys of dictionary observations that the policy sees; by default those that the environment names, or all"""
+    """dictionary keys that the policy sees; empty: all, or those the environment names"""
     critic: tuple[str, ...] = ()
-    """the same for the critic, which may see privileged observations: it is not needed after training"""
+    """the same for the critic"""
 
 
 class View:

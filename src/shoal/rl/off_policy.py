@@ -33,12 +33,11 @@ class OffPolicy:
     activation: str = "relu"
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
-    """precision of the layers up to the last one: float32, or bfloat16, which is faster on accelerators; weights, optimiser
-    and losses stay in float32"""
+    """precision of the layers: float32, or bfloat16"""
     environments: int = 1
-    """environments that each member acts in (B)"""
+    """environments that each member acts in"""
     rollout: int = 32
-    """steps in each environment between two rounds of updates (T)"""
+    """steps in each environment between two rounds of updates"""
     capacity: int = 100_000
     """steps that a member's replay buffer holds, rounded up to whole rollouts"""
     warm_up: int = 1_000
