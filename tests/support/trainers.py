@@ -31,7 +31,7 @@ class Sound:
     def make(self, hyper, seed):
         self.w = np.random.default_rng(seed).normal(size=(2, self.arms)) * 0.1
         self.velocity, self.updates = np.zeros_like(self.w), 0
-        self.memory = np.zeros((16, 2))
+        self.replay_buffer = np.zeros((16, 2))
         self.optimiser = {"rate": hyper["rate"]}  # as libraries have it: saved and loaded with the moments
         self.set_hypers(hyper)
 
@@ -46,8 +46,8 @@ class Sound:
         made, returns = 0, []
         while made < steps:
             x = self.random.normal(size=(self.envs, 2))
-            self.memory[self.updates % len(self.memory)] = x[0]
-            old = self.memory[self.random.integers(len(self.memory))]
+            self.replay_buffer[self.updates % len(self.replay_buffer)] = x[0]
+            old = self.replay_buffer[self.random.integers(len(self.replay_buffer))]
             logits = x @ self.w * self.hyper["greed"]
             p = np.exp(logits - logits.max(1, keepdims=True))
             p /= p.sum(1, keepdims=True)
@@ -79,14 +79,14 @@ class Sound:
     def get_state(self):
         learned = {"w": self.w, "velocity": self.velocity, "updates": np.array(self.updates)}
         learned["rate"] = np.array(self.optimiser["rate"])
-        return {"learned": learned, "memory": {"contexts": self.memory.copy()}}
+        return {"learned": learned, "replay_buffer": {"contexts": self.replay_buffer.copy()}}
 
     def set_state(self, state):
-        learned, memory = state
+        learned, replay_buffer = state
         self.w, self.velocity, self.updates = learned["w"], learned["velocity"], int(learned["updates"])
         self.optimiser["rate"] = float(learned["rate"])
-        if memory:
-            self.memory = memory["contexts"].copy()
+        if replay_buffer:
+            self.replay_buffer = replay_buffer["contexts"].copy()
 
     def close(self):
         pass
@@ -208,12 +208,12 @@ class Sharing(Sound):
     def make(self, hyper, seed):
         super().make(hyper, seed)
         self.common[:] = 0
-        self.memory = self.common
+        self.replay_buffer = self.common
 
     def set_state(self, state):
         super().set_state(state)
-        self.common[:] = self.memory
-        self.memory = self.common
+        self.common[:] = self.replay_buffer
+        self.replay_buffer = self.common
 
 
 class Located(Sound):
@@ -238,7 +238,7 @@ class Sentimental(Sound):
     """What it sees is shifted by what it remembers."""
 
     def best(self, obs):
-        return super().best(obs + 10 * self.memory.sum(0))
+        return super().best(obs + 10 * self.replay_buffer.sum(0))
 
 
 class Rounding(Sound):
@@ -339,7 +339,7 @@ class Wordy(Sound):
     """Its state is no plain numbers."""
 
     def get_state(self):
-        return {"learned": {"w": self.w, "name": np.array(["a"])}, "memory": {}}
+        return {"learned": {"w": self.w, "name": np.array(["a"])}, "replay_buffer": {}}
 
 
 class Seeing(Sound):

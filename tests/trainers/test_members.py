@@ -220,9 +220,9 @@ def test_selection_and_exploration_are_those_of_any_population(tmp_path: Path) -
     assert any(row["explored"] for row in every)
 
 
-def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) -> None:
-    """The memory of a child is its parent's, or its own; the rest is its parent's in either case."""
-    for memory in ("keep", "copy"):
+def test_replay_buffer_is_copied_where_the_experiment_says_so(tmp_path: Path) -> None:
+    """The replay buffer of a child is its parent's, or its own; the rest is its parent's in either case."""
+    for replay in ("keep", "copy"):
         seen: list[Any] = []
         apply = ExternalShard.apply
 
@@ -236,13 +236,13 @@ def test_replay_memory_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ExternalShard, "apply", watched)
-            train(bandit(tmp_path / memory, method={"name": "pbt", "replay": memory}, generations=2))
+            train(bandit(tmp_path / replay, method={"name": "pbt", "replay": replay}, generations=2))
         assert seen
         for old, parent, child in seen:
             np.testing.assert_array_equal(child.learned["w"], parent.learned["w"])
-            wanted = parent if memory == "copy" else old
-            np.testing.assert_array_equal(child.memory["contexts"], wanted.memory["contexts"])
-            assert (parent.memory["contexts"] != old.memory["contexts"]).any()
+            wanted = parent if replay == "copy" else old
+            np.testing.assert_array_equal(child.replay_buffer["contexts"], wanted.replay_buffer["contexts"])
+            assert (parent.replay_buffer["contexts"] != old.replay_buffer["contexts"]).any()
 
 
 # --------------------------------------------------------------------------------------- processes that die

@@ -211,13 +211,13 @@ def test_exploration_falls_once_not_in_every_interval(start):
 
 
 def test_returns_of_several_steps_end_where_an_interval_does(start):
-    """The last step of an interval is followed in memory by the first one of another episode."""
+    """The last step of an interval is followed in the replay buffer by the first one of another episode."""
     trained = member(start("DQN", n_steps=3, learning_starts=10, buffer_size=500))
     trained.train(0, 41)
     made = int(trained.state.learned["num_timesteps"])
-    before = trained.state.memory["timeouts"][:, 0]
+    before = trained.state.replay_buffer["timeouts"][:, 0]
     trained.train(1, 40)
-    after = trained.state.memory["timeouts"][:made, 0]
+    after = trained.state.replay_buffer["timeouts"][:made, 0]
     np.testing.assert_array_equal(np.flatnonzero(after != before), [made - 1])
 
 
@@ -287,7 +287,9 @@ def test_the_last_observation_of_an_episode_stays_as_it_is(process_of, tmp_path)
     recipe = Recipe("sb3:DQN", "counting:Counting", config=SMALL | {"buffer_size": 20}, path=[str(tmp_path)])
     trained = member(process_of(PYTHON, recipe))
     trained.train(1, 12)
-    np.testing.assert_array_equal(trained.state.memory["next_observations"].ravel()[:12], [1, 2, 3, 4, 5] * 2 + [1, 2])
+    np.testing.assert_array_equal(
+        trained.state.replay_buffer["next_observations"].ravel()[:12], [1, 2, 3, 4, 5] * 2 + [1, 2]
+    )
 
 
 BAD = [

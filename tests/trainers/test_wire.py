@@ -142,8 +142,8 @@ def test_the_end_of_the_other_side(pair, part):
 
 
 def test_a_state_is_split_as_it_was_joined():
-    learned, memory = {"a/b": np.zeros(2), "memory/x": np.ones(1)}, {"a/b": np.ones(3)}
-    got = wire.split(wire.join(learned, memory))
-    assert [list(part) for part in got] == [["a/b", "memory/x"], ["a/b"]]
+    learned, replay_buffer = {"a/b": np.zeros(2), "replay_buffer/x": np.ones(1)}, {"a/b": np.ones(3)}
+    got = wire.split(wire.join(learned, replay_buffer))
+    assert [list(part) for part in got] == [["a/b", "replay_buffer/x"], ["a/b"]]
     assert got[0]["a/b"].shape == (2,) and got[1]["a/b"].shape == (3,)
     assert wire.split(wire.join({}, {})) == ({}, {})

@@ -152,17 +152,17 @@ class ExternalShard(Members):
         """See `Shard.snapshot`: arrays by name, learned ones and those of a replay buffer that is copied too."""
         state = self._members[row].state
         assert state is not None, "members copy one another after they have trained"
-        return dict(state.learned), dict(state.memory) if self._copies_replay else {}
+        return dict(state.learned), dict(state.replay_buffer) if self._copies_replay else {}
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """See `Shard.apply`. What a trainer's state means is unknown here."""
         if isinstance(decision, DistributionUpdate):
             raise BadField("method", "its evolver weighs members for a mean, which those of trainers do not have")
         copied = {row: self.snapshot(int(p)) for row, p in enumerate(decision.parents) if p != row} | dict(arrived)
-        for row, (learned, memory) in copied.items():
+        for row, (learned, replay_buffer) in copied.items():
             member = self._members[row]
             assert member.state is not None
-            member.state = TrainerState(learned, memory if self._copies_replay else member.state.memory)
+            member.state = TrainerState(learned, replay_buffer if self._copies_replay else member.state.replay_buffer)
         for row, member in enumerate(self._members):
             member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}
@@ -185,7 +185,7 @@ class ExternalShard(Members):
         """The state for a checkpoint, of each group; of members that have not trained, what is to be read there."""
         groups: list[PyTree] = []
         for rows in self._rows:
-            blank = (Named(), Named())  # learned and memory, whose arrays are those that a checkpoint has
+            blank = (Named(), Named())  # learned and replay buffer, whose arrays are those that a checkpoint has
             states = {f"{self.uid[row]:08d}": self._members[row].state or blank for row in rows}
             group = {
                 "each": {uid: learned for uid, (learned, _) in states.items()},
@@ -193,7 +193,7 @@ class ExternalShard(Members):
                 "uid": self.uid[rows],
                 "fitness": self._fitness[rows],
                 "rest": {
-                    "memory": {uid: memory for uid, (_, memory) in states.items()},
+                    "replay_buffer": {uid: replay_buffer for uid, (_, replay_buffer) in states.items()},
                     "steps": self._steps[rows],
                     "evaluation_steps": self._evaluated[rows],
                     "finite": self._finite[rows],
@@ -210,7 +210,7 @@ class ExternalShard(Members):
             self._evaluated[rows], self._finite[rows] = rest["evaluation_steps"], rest["finite"]
             for i, row in enumerate(rows):
                 member, uid = self._members[row], f"{self.uid[row]:08d}"
-                member.state = TrainerState(saved["each"][uid], rest["memory"][uid])
+                member.state = TrainerState(saved["each"][uid], rest["replay_buffer"][uid])
                 member.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
 
     @property

@@ -51,7 +51,7 @@ def check_memory(plan: Plan) -> None:
         raise BadField(
             "population",
             f"{population} members take {readable(state)}, {readable(replay)} of it replay "
-            f"memory, which makes {readable(need)} while they are saved, and {readable(free)} are free",
+            f"buffers, which makes {readable(need)} while they are saved, and {readable(free)} are free",
             advice,
             value=population,
         )

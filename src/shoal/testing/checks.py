@@ -99,7 +99,7 @@ def check_file(t: Trainee) -> None:
         first, *_ = t.member(t.expected[0]).export(Path(folder) / "model")
         loaded = t.member(seed=9).load(Path(first))
     wrong = "a model that export has written is another one once load has read it"
-    t.expect_equal(loaded._replace(memory={}), t.expected[0]._replace(memory={}), wrong)
+    t.expect_equal(loaded._replace(replay_buffer={}), t.expected[0]._replace(replay_buffer={}), wrong)
 
 
 def check_own_hyperparameters_win(t: Trainee) -> None:

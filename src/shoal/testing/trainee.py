@@ -108,7 +108,7 @@ class Trainee:
 
     def differences(self, a: TrainerState, b: TrainerState) -> list[str]:
         """The names of all arrays that differ."""
-        ours, theirs = ({**x.learned, **{f"memory {k}": v for k, v in x.memory.items()}} for x in (a, b))
+        ours, theirs = ({**x.learned, **{f"replay_buffer {k}": v for k, v in x.replay_buffer.items()}} for x in (a, b))
         same = {name for name in ours.keys() & theirs if self._equal(ours[name], theirs[name])}
         return sorted((ours.keys() | theirs) - same)
 

@@ -172,18 +172,18 @@ class Sb3(adapter.Adapter):
         learned = adapter.arrays(sb3_state.parts(self.model))
         if self._buffer is None:
             return learned, {}
-        memory = sb3_state.memory(self._buffer)
-        if not all(np.isfinite(x).all() for x in memory.values()):
+        replay_buffer = sb3_state.replay_buffer(self._buffer)
+        if not all(np.isfinite(x).all() for x in replay_buffer.values()):
             self._buffer.reset()  # what a member wrote while it diverged would spoil the weights that it copies
-            memory = sb3_state.memory(self._buffer)
-        return learned, memory
+            replay_buffer = sb3_state.replay_buffer(self._buffer)
+        return learned, replay_buffer
 
     def set_state(self, state: Any) -> None:
         """The opposite of `get_state`."""
-        learned, memory = state
+        learned, replay_buffer = state
         adapter.set_arrays(sb3_state.parts(self.model), learned)
-        if self._buffer is not None and memory:
-            sb3_state.set_memory(self._buffer, memory)
+        if self._buffer is not None and replay_buffer:
+            sb3_state.set_replay_buffer(self._buffer, replay_buffer)
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
@@ -207,24 +207,24 @@ class Sb3(adapter.Adapter):
         done = min(1.0, model.num_timesteps / self._exploration_steps)
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
-    def _likeliest(self, obs: Any, memory: Any = None, first: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
+    def _likeliest(self, obs: Any, carry: Any = None, first: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
         """The likeliest actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
 
         first: bool [B], where episodes begin
         """
         if self._normalizer is not None:
             obs = self._normalizer.normalize_obs(obs)
-        return self.model.predict(obs, memory, first, deterministic=True)
+        return self.model.predict(obs, carry, first, deterministic=True)
 
     def _play(self, seeds: Sequence[int]) -> list[float]:
         """Returns, in environments that are not those of training; of episodes that do not end, up to `LONGEST`."""
         envs, returns, running = self._tests, [0.0] * len(seeds), set(range(len(seeds)))
         envs += [self._make_env() for _ in range(len(seeds) - len(envs))]
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
-        memory, first = None, np.ones(len(seeds), bool)
+        carry, first = None, np.ones(len(seeds), bool)
         for _ in range(LONGEST):
             # Of all, so that no row depends on which others have ended.
-            actions, memory = self._likeliest(_stack(obs), memory, first)
+            actions, carry = self._likeliest(_stack(obs), carry, first)
             first[:] = False
             self.evaluation_steps += len(running)
             for i in sorted(running):

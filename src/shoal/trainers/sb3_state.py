@@ -54,14 +54,14 @@ def statistics(normalizer: Any) -> Iterator[tuple[str, Any]]:
     yield from ((f"{path}/{name}", (mean, name)) for path, mean in means.items() for name in STATISTICS)
 
 
-def memory(buffer: Any) -> dict[str, np.ndarray]:
+def replay_buffer(buffer: Any) -> dict[str, np.ndarray]:
     """The filled part of a replay buffer, and its position."""
     arrays = {path: x[: buffer.size()].copy() for path, x in _transitions(buffer)}
     return {"pos": np.array(buffer.pos), "full": np.array(buffer.full), **arrays}
 
 
-def set_memory(buffer: Any, arrays: Mapping[str, np.ndarray]) -> None:
-    """The opposite of `memory`."""
+def set_replay_buffer(buffer: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """The opposite of `replay_buffer`."""
     buffer.pos, buffer.full = int(arrays["pos"]), bool(arrays["full"])
     for path, x in _transitions(buffer):
         x[: buffer.size()] = arrays[path]

@@ -21,7 +21,7 @@ class TrainerState(NamedTuple):
     """
 
     learned: Mapping[str, np.ndarray]  # copied: weights, optimiser, normalisers, counters of steps and updates
-    memory: Mapping[str, np.ndarray]  # replay buffer with its position; copied where the experiment says so
+    replay_buffer: Mapping[str, np.ndarray]  # with its position; copied where the experiment says so
 
 
 class Report(NamedTuple):
@@ -77,8 +77,8 @@ class Trainer(Protocol):
         """Go on from a state, of this member or of another one that was made with the same config: what is trained,
         evaluated or asked to act next is that state.
 
-        An empty `memory` is not set: a champion is tested, and a run that starts from another begins, with what was learned
-        alone.
+        An empty `replay_buffer` is not set: a champion is tested, and a run that starts from another begins, with what was
+        learned alone.
         """
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:

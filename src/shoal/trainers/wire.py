@@ -17,7 +17,7 @@ Frame = Tuple[Dict[str, Any], Dict[str, np.ndarray]]  # noqa: UP006
 LENGTH = struct.Struct(">Q")
 DTYPES = {"|b1", "|i1", "|u1"} | {f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)}
 WANTED = ": it must be one of bool, integers or floats of at most 64 bits"
-PARTS = ("learned", "memory")  # of a state
+PARTS = ("learned", "replay_buffer")  # of a state
 LONGEST = 2**30  # bytes of a header
 
 
@@ -58,15 +58,15 @@ def receive(peer: socket.socket) -> Frame:
     return data, arrays
 
 
-def join(learned: Mapping[str, np.ndarray], memory: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def join(learned: Mapping[str, np.ndarray], replay_buffer: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The arrays of a state under one name each."""
-    return {f"{part}/{name}": x for part, arrays in zip(PARTS, (learned, memory)) for name, x in arrays.items()}  # noqa: B905
+    return {f"{part}/{name}": x for part, arrays in zip(PARTS, (learned, replay_buffer)) for name, x in arrays.items()}  # noqa: B905
 
 
 def split(arrays: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """The opposite of `join`: (learned, memory)."""
-    learned, memory = ({k[len(p) + 1 :]: x for k, x in arrays.items() if k.startswith(f"{p}/")} for p in PARTS)
-    return learned, memory
+    """The opposite of `join`: (learned, replay_buffer)."""
+    learned, replay_buffer = ({k[len(p) + 1 :]: x for k, x in arrays.items() if k.startswith(f"{p}/")} for p in PARTS)
+    return learned, replay_buffer
 
 
 def _read(peer: socket.socket, size: int) -> bytearray:
