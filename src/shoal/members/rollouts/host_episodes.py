@@ -32,7 +32,6 @@ class HostEpisodes(WholeEpisodes):
         self, environment: HostEnvironment, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        self._play_members = self._greedy_members if evaluation.greedy else self._sample_members
         self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
         self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
@@ -97,14 +96,11 @@ class HostEpisodes(WholeEpisodes):
             environment = at_levels(environment, self._evaluation.levels[levels])
         return environment.open(count)
 
-    def _greedy_members(
+    def _play_members(
         self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
-        return self._learner.greedy(population, obs, carry)
-
-    def _sample_members(
-        self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
-    ) -> Any:
+        if self._evaluation.greedy:
+            return self._learner.greedy(population, obs, carry)
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
     def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, InfoOf]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -76,7 +77,7 @@ class HostSearch(HostEpisodes):
     def __init__(self, environment: Any, learner: SearchLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
         self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
-        self._actors = layout.gather(self._actors_at, OF_POPULATION, False, False, False)
+        self._actors = layout.gather(partial(_actors, learner), OF_POPULATION, False, False, False)
         self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
         self.programs = (self._test, self._perform, self._actors, self._watch)
 
@@ -103,9 +104,6 @@ class HostSearch(HostEpisodes):
             results.append((returns, lengths))
         returns, lengths = (np.concatenate(x)[: members + 1] for x in zip(*results, strict=True))
         return shared, returns, lengths
-
-    def _actors_at(self, population: Population, rows: jax.Array, uid: jax.Array, key: jax.Array) -> Population:
-        return _actors(self._learner, population, rows, uid, key)
 
 
 def _chunks(members: int, size: int, multiple: int) -> tuple[int, int]:
