@@ -11,7 +11,7 @@ from typing import Any
 from shoal.commands.isaac_flags import LEFT_OUT, NO_ISAAC_FLAGS, PLACED
 from shoal.core.errors import BadField, BadInput, check_least, check_names, error_context
 from shoal.core.escape import escape
-from shoal.core.schema import build
+from shoal.core.schema import build, dotted
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.files import blame, from_dict, text_of
 from shoal.experiment.rules import check
@@ -89,7 +89,7 @@ def translate(
     given = _nested([*scene, *overrides])
     changed = given.get("agent", {})
     check_names("agent", changed, PARTS)
-    with blame(file, [path for path, _ in _leaves(changed)], within=under):
+    with blame(file, dotted(changed), within=under):
         _check(composed(content if isinstance(content, Mapping) else {}))
         if not isinstance(agent, Mapping) or not isinstance(agent.get("params"), Mapping):
             raise BadInput("it has no `params`: give the file of a task's agent for rl_games")
@@ -108,7 +108,7 @@ def translate(
     else:
         longer = "Isaac Lab goes on for max_epochs, which depend on the number of environments"
         notes.append(f"generations: 20 by default; {longer}")
-    above, options = changed.get("params", {}), ({"task": task} if task else {}) | dict(_leaves(given.get("env", {})))
+    above, options = changed.get("params", {}), ({"task": task} if task else {}) | dotted(given.get("env", {}))
     unread, reaching = (UNREAD | UNREAD_OF_TASK, WRAPPER) if options else (UNREAD, {})
     if options:
         above = merged(above, {"config": {"env_config": None}}) if settings.get("env_config") else above
@@ -159,7 +159,7 @@ def _check(unfit: Unfit | None) -> None:
 
 def _is_set(values: Mapping[str, Any], place: str) -> bool:
     """True if there is something at a path or below it, other than none, false or -1."""
-    inside = [x for path, x in _leaves(values) if f"{path}.".startswith(f"{place}.")]
+    inside = [x for path, x in dotted(values).items() if f"{path}.".startswith(f"{place}.")]
     return any(x is not None and x is not False and x != -1 for x in inside)
 
 
@@ -231,11 +231,3 @@ def _merged(place: str, below: Any, above: Any) -> dict[str, Any]:
     if not (isinstance(below, Mapping) and isinstance(above, Mapping)):
         raise BadField(place, "must be a mapping")
     return merged(below, above)
-
-
-def _leaves(values: Mapping[str, Any], path: str = "") -> list[tuple[str, Any]]:
-    """The values of nested mappings by their dotted paths."""
-    found: list[tuple[str, Any]] = []
-    for name, x in values.items():
-        found += _leaves(x, f"{path}{name}.") if isinstance(x, Mapping) else [(f"{path}{name}", x)]
-    return found

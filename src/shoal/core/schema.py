@@ -124,6 +124,14 @@ def changed_in(value: Any) -> Any:
     return {name: changed_in(of) for name, of in given.items() if of != defaults[name]}
 
 
+def dotted(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Flatten nested mappings to one, by dotted names."""
+    found: dict[str, Any] = {}
+    for name, x in values.items():
+        found |= dotted(x, f"{above}{name}.") if isinstance(x, Mapping) else {f"{above}{name}": x}
+    return found
+
+
 def descriptions(kind: type) -> dict[str, str]:
     """Return the description of each field of a dataclass, inherited ones included: the text under it."""
     found = {}

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 
 from shoal.core.errors import BadField, check_names
+from shoal.core.schema import dotted
 from shoal.environments.brax import downwards, simulated
 from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
@@ -35,7 +36,7 @@ def playground_environment(name: str, options: dict[str, Any]) -> DeviceEnvironm
     """
     env = robot(name, options)
 
-    numbers = {x: value for x, value in _flat(env._config.to_dict()).items() if isinstance(value, float)}
+    numbers = {x: value for x, value in dotted(env._config.to_dict()).items() if isinstance(value, float)}
     env_parameters = {x: value for x, value in numbers.items() if x not in STEPS}
     env_parameters |= {"gravity": downwards(env.mjx_model.opt.gravity), **dict.fromkeys(FACTORS, 1.0)}
     limit = int(env._config.episode_length)
@@ -48,22 +49,14 @@ def robot(name: str, options: dict[str, Any]) -> Any:
     with quiet():
         from mujoco_playground import registry
         from mujoco_playground._src import mjx_env
-    given = _flat(options)
-    known = _flat(registry.get_default_config(name).to_dict())
+    given = dotted(options)
+    known = dotted(registry.get_default_config(name).to_dict())
     check_names("env_options", given, known)
     if name not in registry.dm_control_suite.ALL_ENVS:
         _find_bodies(name, mjx_env)
     defaults = {"impl": "jax"} if "impl" in known else {}
     with accepted(f"playground:{name}", given):
         return registry.load(name, config_overrides=defaults | given)
-
-
-def _flat(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Nested mappings as one, by dotted names."""
-    found: dict[str, Any] = {}
-    for name, x in values.items():
-        found |= _flat(x, f"{above}{name}.") if isinstance(x, Mapping) else {f"{above}{name}": x}
-    return found
 
 
 def _find_bodies(name: str, mjx_env: Any) -> None:
