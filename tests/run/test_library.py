@@ -19,9 +19,7 @@ from support.runs import CONFIG, mpiexec, rows, same_run, tiny
 import shoal
 from shoal import BadInput, Callback, Generation, Spec, evaluate, load_run, resume, train
 from shoal.core.atomic import seal, unseal
-from shoal.core.population import ChampionSoFar, PopulationStats
 from shoal.experiment.plan import make_plan
-from shoal.run.result import summarise
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
 
@@ -90,10 +88,8 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
 
 def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
-    nothing = np.zeros(2)
-    stats = PopulationStats(np.arange(2), nothing, nothing, nothing, nothing, nothing, {})
-    summary = summarise(make_plan(tiny(env=in_parts)), stats, ChampionSoFar(), 1, {}, 0, 0, 0.0, 0.0)
-    assert (summary["env"], summary["agent"]) == ("support.parts:in_parts", "ppo")
+    experiment = make_plan(tiny(env=in_parts)).experiment
+    assert (experiment.env_name, experiment.agent_name) == ("support.parts:in_parts", "ppo")
 
 
 def test_what_a_notebook_shows_says_how_it_went(tmp_path: Path) -> None:

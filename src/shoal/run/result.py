@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, PopulationStats, Seed
-from shoal.experiment.plan import Plan
+from shoal.core.population import ChampionSoFar, Seed
 from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -45,7 +44,7 @@ class Result:
 
 def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     """Find the champion by the final selection, evaluate it on held-out episodes, and return what result.json holds."""
-    champion, e = state.champion, c.experiment
+    champion, e, method = state.champion, c.experiment, about_method(c.plan)
     shared = state.members.share({}, False)
     tested: dict[str, Any] = {}
     if champion.learned is not None and c.leading:
@@ -55,8 +54,30 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
             champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    totals = state.steps, shared.evaluation_steps, state.seconds, state.compile_seconds
-    return summarise(c.plan, shared.stats, champion, state.done, tested, *totals)
+    told = {
+        "uid": champion.uid,
+        "generation": champion.generation,
+        "selection_fitness": champion.fitness,
+        **tested,
+        "hyper": champion.hyper,
+    }
+    # The steps of the final selection do not bring a budget to its end.
+    return {
+        "status": "done" if state.over(c.plan) else "stopped",
+        "env": e.env_name,
+        "method": method["name"],
+        "traits": method["traits"],
+        "agent": e.agent_name,
+        "population": e.population,
+        "generations": state.done,
+        "seed": e.seed,
+        "fitness": dict(zip(map(str, shared.stats.uid), finite_or_none(shared.stats.fitness), strict=True)),
+        "champion": told if tested else None,
+        "environment_steps": state.steps,
+        "evaluation_steps": shared.evaluation_steps + tested.get("final_selection", {"steps": 0})["steps"],
+        "seconds": state.seconds,
+        "compile_seconds": state.compile_seconds,
+    }
 
 
 def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
@@ -71,45 +92,3 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
         return {"evaluation": play(key, "test")}
     levels = {name: with_interval(play(derive(key, name), name)) for name in e.levels.spans()}
     return {"evaluation": levels["test"], "levels": levels}
-
-
-def summarise(
-    plan: Plan,
-    stats: PopulationStats,
-    champion: ChampionSoFar,
-    done: int,
-    tested: dict[str, Any],
-    steps: int,
-    evaluation_steps: int,
-    seconds: float,
-    compile_seconds: float,
-) -> dict[str, Any]:
-    """Everything that result.json holds.
-
-    done: generations so far. tested: what the champion's held-out episodes say of it; empty where there is none.
-    evaluation_steps: of the generations; those of the final selection come on top, and do not bring a budget to its end.
-    """
-    experiment, method = plan.experiment, about_method(plan)
-    told = {
-        "uid": champion.uid,
-        "generation": champion.generation,
-        "selection_fitness": champion.fitness,
-        **tested,
-        "hyper": champion.hyper,
-    }
-    return {
-        "status": "done" if plan.progress(done, steps + evaluation_steps) >= 1 else "stopped",
-        "env": experiment.env_name,
-        "method": method["name"],
-        "traits": method["traits"],
-        "agent": experiment.agent_name,
-        "population": experiment.population,
-        "generations": done,
-        "seed": experiment.seed,
-        "fitness": {str(u): finite_or_none(f) for u, f in zip(stats.uid, stats.fitness, strict=True)},
-        "champion": told if tested else None,
-        "environment_steps": steps,
-        "evaluation_steps": evaluation_steps + tested.get("final_selection", {"steps": 0})["steps"],
-        "seconds": seconds,
-        "compile_seconds": compile_seconds,
-    }
