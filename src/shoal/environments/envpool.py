@@ -91,7 +91,8 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         described = envpool.make_spec(task, **options)
         space, actions = described.observation_space, described.action_space
         parts = dict(space.items()) if isinstance(space, spaces.Dict) else space
-        shape, dtype = each(_shape, parts), each(dtype_of, parts)
+        shape = each(lambda part: part.shape if isinstance(part, spaces.Box) else (spaces.flatdim(part),), parts)
+        dtype = each(dtype_of, parts)
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
     spec = Spec(shape, dtype, action_space(actions, env), **who_sees(shape))
@@ -103,7 +104,10 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
         return envpool.make_gymnasium(task, num_envs=len(seeds), seed=seeds, **chosen)
 
     def arrays(obs: Any, n: int) -> PyTree:
-        return each(lambda part, x, dtype: _array(part, x, n).astype(dtype, copy=False), parts, obs, dtype)
+        def array(part: Any, x: Any, dtype: str) -> np.ndarray:
+            return (x if isinstance(part, spaces.Box) else _flat(part, x, n)).astype(dtype, copy=False)
+
+        return each(array, parts, obs, dtype)
 
     return HostEnvironment(spec, functools.partial(_Envpool, make, arrays))
 
@@ -165,20 +169,6 @@ class _Envpool(Pool):
 
     def close(self) -> None:
         self._pool = None  # nothing else refers to it: its threads end here
-
-
-def _shape(space: Any) -> tuple[int, ...]:
-    """Shape and dtype of a part of the observations; parts that are no arrays are flattened."""
-    from gymnasium import spaces
-
-    return space.shape if isinstance(space, spaces.Box) else (spaces.flatdim(space),)
-
-
-def _array(space: Any, obs: Any, n: int) -> np.ndarray:
-    """A part of the observations of n copies, [n, *_shape(space)]."""
-    from gymnasium import spaces
-
-    return obs if isinstance(space, spaces.Box) else _flat(space, obs, n)
 
 
 def _flat(space: Any, obs: Any, n: int) -> np.ndarray:

@@ -64,15 +64,12 @@ class Moved(NamedTuple):
     begun: PyTree = None  # where the library itself has reset those: what to act on next
 
 
-class Pool:
-    """A `Vector` of copies that a library steps: those whose episodes end, or are lost, are reset within the same step.
+class Pool(Vector):
+    """Copies that a library steps: those whose episodes end, or are lost, are reset within the same step.
 
     Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
     and the info of an episode's end are those of the episode.
     """
-
-    def reset(self, seeds: list[int]) -> PyTree:
-        raise NotImplementedError
 
     def move(self, action: np.ndarray) -> Moved:
         """One step of every copy."""
@@ -100,9 +97,6 @@ class Pool:
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
         """Refuse: an environment whose numbers cannot be reached has no environment parameters."""
-
-    def close(self) -> None:
-        raise NotImplementedError
 
 
 def info_at(infos: Mapping[str, Any], copy: int) -> dict[str, Any]:

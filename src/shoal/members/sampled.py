@@ -51,7 +51,7 @@ class SampledShard(CompiledShard):
         self._update_distribution = layout.gather(learner.tell, OF_POPULATION, False, False, False, out=updated)
         self._make_keys = layout.gather(self._keys_of, False, out=False)
         self._mean = jax.jit(learner.mean)
-        self._sound = jax.jit(lambda population: _is_finite(learner.mean(population)))
+        self._sound = jax.jit(lambda population: tree.finite(learner.mean(population), 0))
         self._programs += (self._draw, self._improve, self._update_distribution, self._make_keys)
         self._known_keys: tuple[int, Any] = (-1, None)  # a generation and its keys
         self._new_steps, self._measured_in = np.zeros(len(uid), np.int64), -1
@@ -252,7 +252,3 @@ class Sampled(Compiled):
         if setup.returns is None:
             return super().shard(uids, setup)
         return SharedEvaluation([self.one_shard(uid, setup) for uid in uids], setup)
-
-
-def _is_finite(learned: PyTree) -> jax.Array:
-    return tree.finite(jax.tree.map(lambda x: x[None], learned))[0]
