@@ -32,8 +32,8 @@ def description(trainer: Any) -> dict[str, Any]:
     able = {name: hasattr(trainer, name) for name in ("act", "export", "load")}
     try:
         found = _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}")
-        spec = _as_json("its spec is", spec)
-        return {"hyper": _hyper(hyper), "space": _space(space), "limits": found, "spec": spec, **able}
+        spec, space = _as_json("its spec is", spec), _as_json("its space is", _by_name("its space is", space, "ranges"))
+        return {"hyper": _hyper(hyper), "space": dict(space), "limits": found, "spec": spec, **able}
     except Misreturned as error:
         raise BadRecipe("agent", str(error)) from error
 
@@ -46,15 +46,6 @@ def _hyper(value: Any) -> dict[str, float]:
             wanted = "which must be an identifier of Python, no keyword, and without _ in front"
             raise Misreturned("its hyper has", name, wanted)
     return {name: _number(f"its hyper has {name} =", x) for name, x in values.items()}
-
-
-def _space(value: Any) -> dict[str, Any]:
-    """Ranges; those that are [low, high] or [low, high, scale] as mappings of their fields, others as they are."""
-    ranges = dict(_by_name("its space is", value, "ranges"))
-    for name, given in ranges.items():
-        if isinstance(given, (list, tuple)) and len(given) in (2, 3):
-            ranges[name] = dict(zip(("low", "high", "scale"), given))  # noqa: B905 (Python 3.8)
-    return _as_json("its space is", ranges)
 
 
 def _limits(value: Any) -> dict[str, tuple[float, float]]:

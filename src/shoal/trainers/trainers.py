@@ -20,7 +20,7 @@ import numpy as np
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
 from shoal.core.interrupts import attend
-from shoal.core.schema import build
+from shoal.core.schema import convert
 from shoal.core.space import Range
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Hyper
@@ -154,7 +154,7 @@ def described(
         if name not in defaults:
             raise unknown("agent.space", name, defaults)
     try:
-        space = {name: build(Range, r, f"space.{name}.") for name, r in description["space"].items()}
+        space = {name: convert(Range, r, f"space.{name}") for name, r in description["space"].items()}
     except BadField as error:
         raise error.within("agent") from error
     limits = {name: (low, high) for name, (low, high) in description["limits"].items()}
