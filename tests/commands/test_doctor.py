@@ -205,7 +205,7 @@ def test_the_rollouts_of_images_are_told() -> None:
     pytest.importorskip("envpool")
     config = {"network": "nature_cnn", "rollout": 256, "environments": 64}
     found = about(checks.storage, env="envpool:bigfish", config=config)[0]
-    assert "rollouts (202 MB per member)" in found.text
+    assert "rollouts (201.7 MB per member)" in found.text
 
 
 @pytest.mark.slow

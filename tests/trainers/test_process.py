@@ -62,7 +62,7 @@ def wait_for_text(path, text):
 def test_description(start):
     described = start(arms=5, rate=0.25).description
     assert described["hyper"] == {"rate": 0.25, "momentum": 0.5, "greed": 1.0}
-    assert described["space"]["rate"] == [1e-3, 1.0, "log"]
+    assert described["space"]["rate"] == {"low": 1e-3, "high": 1.0, "scale": "log"}
     assert described["limits"]["rate"] == [0.0, float("inf")]
     assert described["spec"]["action"] == {"kind": "discrete", "n": 5}
     assert described["act"] and not described["export"]

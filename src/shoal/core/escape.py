@@ -31,15 +31,6 @@ def in_shell(path: Path) -> str:
     return f"$'{''.join(shown)}'"
 
 
-def readable(size: float) -> str:
-    """A number of bytes in three digits."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:,.3g} TB"
-
-
 def write_csv(rows: Iterable[Mapping[str, Any]], columns: Iterable[str], out: IO[str]) -> None:
     """Rows as CSV. Text that a spreadsheet would compute has an apostrophe in front; numbers are as they are."""
     columns = list(columns)

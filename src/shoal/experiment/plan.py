@@ -23,7 +23,7 @@ from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 
-LONG = 2.0  # times as long, of which it is said
+LONG = 2.0  # times as long as with all members side by side, of which it is said
 PARTS = 8  # at most, of a population that several processes measure together
 
 
@@ -106,16 +106,14 @@ class Plan(NamedTuple):
         return f"{n} members × {each:,} steps each: {total}"
 
     @property
-    def halves(self) -> str:
-        """The shares of the run after which members end; empty where none does."""
+    def rungs(self) -> str:
+        """The shares of the run after which members end, and advice where that takes long; empty where none does."""
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])
-        return f"{self.sizes[0][1]} members: {then}" if then else ""
-
-    @property
-    def slowed(self) -> str:
-        """A warning where that takes much longer, with what to do; else nothing."""
+        if not then:
+            return ""
+        text = f"{self.sizes[0][1]} members: {then}; the remaining members get their steps"
         times, instead = self.lengthening, "with method: pbt all members train to the end"
-        return f"{times:.3g} times as long as with all of them side by side; {instead}" if times > LONG else ""
+        return f"{text}; that takes {times:.3g} times as long as side by side; {instead}" if times > LONG else text
 
     @property
     def normalised(self) -> str:

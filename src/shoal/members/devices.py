@@ -72,7 +72,7 @@ def _own_cores(rank: int, size: int) -> int:
     return len(cores)
 
 
-def free_memory() -> float | None:
+def free_memory() -> int | None:
     """Bytes free on the devices; None where unknown."""
     stats = [device.memory_stats() for device in jax.devices()]
     if all(stats):
@@ -80,13 +80,13 @@ def free_memory() -> float | None:
     return host_memory()
 
 
-def host_memory() -> float | None:
+def host_memory() -> int | None:
     """Bytes free on this machine; None where unknown."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:
         return None
-    return next((float(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
 
 
 class DeviceLayout:

@@ -68,10 +68,8 @@ class Display(Callback):
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:
             self._say("space is empty: all members have the same hyperparameters", "dim")
-        if plan.halves:
-            self._say(f"{plan.halves}; the remaining members get their steps", "dim")
-            if plan.slowed:
-                self._say(f"that takes {plan.slowed}", "dim")
+        if plan.rungs:
+            self._say(plan.rungs, "dim")
         if plan.normalised:
             self._say(f"normalised {plan.normalised}", "dim")
         if e.levels is not None:

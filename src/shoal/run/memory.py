@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from rich.filesize import decimal
 
 from shoal.core.errors import BadField
-from shoal.core.escape import readable
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 
@@ -50,8 +50,8 @@ def check_memory(plan: Plan) -> None:
         advice = "lower config.capacity or population" if replay > state / 2 else "lower population or config.layers"
         raise BadField(
             "population",
-            f"{population} members take {readable(state)}, {readable(replay)} of it replay "
-            f"buffers, which makes {readable(need)} while they are saved, and {readable(free)} are free",
+            f"{population} members take {decimal(state)}, {decimal(replay)} of it replay "
+            f"buffers, which makes {decimal(need)} while they are saved, and {decimal(free)} are free",
             advice,
             value=population,
         )

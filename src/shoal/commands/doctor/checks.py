@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import jax
+from rich.filesize import decimal
 
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.escape import readable
 from shoal.core.population import EARLIER
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import Plan
+from shoal.experiment.plan import LONG, Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import many
 from shoal.run.free_members import AS_LONG, FreeMembers
@@ -125,15 +125,15 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
         return  # the trainer's, unknown beforehand
     e, n = plan.experiment, plan.experiment.population
     state, replay, rollout, need = reckoned(plan, n)
-    own = f", their replay buffers ({readable(replay)})" if replay else ""
-    text = f"about {readable(need)} for members{own} and rollouts ({readable(rollout)} per member)"
+    own = f", their replay buffers ({decimal(replay)})" if replay else ""
+    text = f"about {decimal(need)} for members{own} and rollouts ({decimal(rollout)} per member)"
     yield fits("memory", text, need, free_memory())
     checkpoint = state + min(2 * EARLIER, e.generations) * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.sampled else n
     ) * 1000  # bytes of a line of the records
-    kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {readable(checkpoint)}"
-    text = f"about {readable(need)} for {kept} and the records"
+    kept = f"{many(e.checkpoint.keep, 'checkpoint')} of {decimal(checkpoint)}"
+    text = f"about {decimal(need)} for {kept} and the records"
     yield fits("disk", text, need, shutil.disk_usage(_folder(plan)).free)
 
 
@@ -160,7 +160,7 @@ def processes(plan: Plan) -> Iterator[Diagnostic]:
         members, replay = plan.kind.memory(e.population)
         members -= replay if plan.method.replay == "keep" else 0
         kept = sum(is_kept(g, e.generations - 1, e.checkpoint.keep) for g in range(e.generations))
-        text = f"a worker publishes {readable(members)} per generation and keeps up to {kept} of them there"
+        text = f"a worker publishes {decimal(members)} per generation and keeps up to {kept} of them there"
         yield ok("workspace", text)
 
 
@@ -172,12 +172,12 @@ def _folder(plan: Plan) -> Path:
     return folder
 
 
-def fits(topic: str, text: str, need: float, free: float | None) -> Diagnostic:
+def fits(topic: str, text: str, need: int, free: int | None) -> Diagnostic:
     """Compare the bytes that are needed with those that are free."""
     if free is None:
         return ok(topic, text)
     report = failure if need > free else warning if need > free / 2 else ok
-    return report(topic, f"{text}; {readable(free)} free")
+    return report(topic, f"{text}; {decimal(free)} free")
 
 
 def normalisation(plan: Plan) -> Iterator[Diagnostic]:
@@ -188,10 +188,8 @@ def normalisation(plan: Plan) -> Iterator[Diagnostic]:
 
 def rungs(plan: Plan) -> Iterator[Diagnostic]:
     """Rungs of successive halving, and how much longer they take where all members would train in parallel."""
-    if plan.halves and plan.slowed:
-        yield warning("rungs", f"{plan.halves}; that takes {plan.slowed}")
-    elif plan.halves:
-        yield ok("rungs", plan.halves)
+    if plan.rungs:
+        yield (warning if plan.lengthening > LONG else ok)("rungs", plan.rungs)
 
 
 def one_agent(plan: Plan) -> Iterator[Diagnostic]:

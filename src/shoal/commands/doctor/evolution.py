@@ -64,7 +64,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
     elif max(counts) and first > last:
         yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
     elif max(counts):
-        rungs = ", but where a rung ends members" if plan.halves else ""
+        rungs = ", but where a rung ends members" if plan.rungs else ""
         yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
 
 
