@@ -5,51 +5,34 @@ from __future__ import annotations
 TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it handles signals
 
 if TYPE_CHECKING:
-    from shoal.commands.evaluate import evaluate
-    from shoal.core.errors import BadInput
-    from shoal.core.population import PopulationStats, Selection
-    from shoal.core.space import HyperparameterSpec, Range, end_factor
-    from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
-    from shoal.core.types import Agent, Member
-    from shoal.environments.device import DeviceEnvironment
-    from shoal.experiment.evolver import Evolver
-    from shoal.experiment.experiment import Experiment, Fitness
-    from shoal.records.callback import Callback
-    from shoal.records.generation import Generation
-    from shoal.report.load_run import LoadedRun, load_run
-    from shoal.run.champion import Champion, load_champion
-    from shoal.run.loop import Result, resume, train
+    from shoal.commands.evaluate import evaluate as evaluate
+    from shoal.core.errors import BadInput as BadInput
+    from shoal.core.population import PopulationStats as PopulationStats
+    from shoal.core.population import Selection as Selection
+    from shoal.core.space import HyperparameterSpec as HyperparameterSpec
+    from shoal.core.space import Range as Range
+    from shoal.core.space import end_factor as end_factor
+    from shoal.core.spec import Continuous as Continuous
+    from shoal.core.spec import Discrete as Discrete
+    from shoal.core.spec import MultiDiscrete as MultiDiscrete
+    from shoal.core.spec import Spec as Spec
+    from shoal.core.types import Agent as Agent
+    from shoal.core.types import Member as Member
+    from shoal.environments.device import DeviceEnvironment as DeviceEnvironment
+    from shoal.experiment.evolver import Evolver as Evolver
+    from shoal.experiment.experiment import Experiment as Experiment
+    from shoal.experiment.experiment import Fitness as Fitness
+    from shoal.records.callback import Callback as Callback
+    from shoal.records.generation import Generation as Generation
+    from shoal.report.load_run import LoadedRun as LoadedRun
+    from shoal.report.load_run import load_run as load_run
+    from shoal.run.champion import Champion as Champion
+    from shoal.run.champion import load_champion as load_champion
+    from shoal.run.loop import Result as Result
+    from shoal.run.loop import resume as resume
+    from shoal.run.loop import train as train
 
 __version__ = "0.2.0"
-__all__ = [
-    "Agent",
-    "BadInput",
-    "Callback",
-    "Champion",
-    "Continuous",
-    "DeviceEnvironment",
-    "Discrete",
-    "Evolver",
-    "Experiment",
-    "Fitness",
-    "Generation",
-    "HyperparameterSpec",
-    "LoadedRun",
-    "Member",
-    "MultiDiscrete",
-    "PopulationStats",
-    "Range",
-    "Result",
-    "Selection",
-    "Spec",
-    "end_factor",
-    "evaluate",
-    "load_champion",
-    "load_run",
-    "resume",
-    "train",
-]
-
 _NAMES = {
     "shoal.commands.evaluate": ["evaluate"],
     "shoal.core.errors": ["BadInput"],
@@ -67,6 +50,7 @@ _NAMES = {
     "shoal.run.loop": ["Result", "resume", "train"],
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> object:
