@@ -38,7 +38,13 @@ def in_infos(objective: Objective, info_of: InfoOf, copies: np.ndarray, field: s
 def in_info(objective: Objective, info: Mapping[str, Any], field: str = FIELDS[0]) -> Any:
     """The number that an objective names or makes of an info; traced where the info is. Raises BadInput about the field
     that it is given in."""
-    return _at(info, objective, field) if isinstance(objective, str) else _called(objective, info, field)
+    if isinstance(objective, str):
+        return _at(info, objective, field)
+    function: Any = objective
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    with attributed(field, "failed", value=name):
+        value = function(info)
+    return _number(value, name, field)
 
 
 def _at(info: Mapping[str, Any], path: str, field: str) -> Any:
@@ -51,14 +57,6 @@ def _at(info: Mapping[str, Any], path: str, field: str) -> Any:
             raise BadField(field, problem, value=path)
         value = value[part]
     return _number(value, path, field)
-
-
-def _called(function: Any, info: Mapping[str, Any], field: str) -> Any:
-    """Call a function of the user's on an episode's last info."""
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    with attributed(field, "failed", value=name):
-        value = function(info)
-    return _number(value, name, field)
 
 
 def _number(value: Any, name: str, field: str) -> Any:

@@ -93,9 +93,6 @@ class CemRl(Method):
             if (count := getattr(self, name)) is not None and not least <= count <= population:
                 raise BadField(f"method.{name}", f"must lie within {least} and population = {population}", value=count)
 
-    def _trained(self, population: int) -> int:
-        return population // 2 if self.trained is None else self.trained
-
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         """All members share critics and a replay buffer. Raises BadInput where the agent is not TD3."""
         import jax
@@ -109,7 +106,8 @@ class CemRl(Method):
         from shoal.rl.steps import usable
 
         net = shared_critic.networks_of(agent, "cem_rl")
-        settings, trained, joint = net.config, self._trained(population), shared_critic.joint_update(net)
+        settings, joint = net.config, shared_critic.joint_update(net)
+        trained = population // 2 if self.trained is None else self.trained
         # Without exploration noise, as sampled parameters explore.
         hyper = shared_critic.td3_hyper("CemRlHyper", left_out="exploration_noise", update_ratio=(1.0, RATIO))
 

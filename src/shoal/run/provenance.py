@@ -54,12 +54,10 @@ def provenance(plan: Plan, devices: int, generation: int) -> dict[str, Any]:
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> str:
     """Describe what both have and differs; when they were is no difference."""
-    told, names = [], ("host", "cores", "device", "devices", "versions", "commit", "clean")
+    names = ("host", "cores", "device", "devices", "versions", "commit", "clean")
     earlier, later = (_flat({name: line[name] for name in names if name in line}) for line in (before, now))
-    for name, value in later.items():
-        if name in earlier and earlier[name] != value:
-            told.append(f"{name} {earlier[name]} → {value}")
-    return shortened(", ".join(told))
+    differ = (name for name, value in later.items() if name in earlier and earlier[name] != value)
+    return shortened(", ".join(f"{name} {earlier[name]} → {later[name]}" for name in differ))
 
 
 def unlike(worker: Path, versions: dict[str, str]) -> str:
