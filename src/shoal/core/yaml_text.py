@@ -1,4 +1,8 @@
-"""YAML texts as plain data, with the line of every value, and back. Nothing in a text can make anything run."""
+"""YAML texts as plain data, with the line of every value, and back. Nothing in a text can make anything run.
+
+Why not `ruamel.yaml`, which knows the lines by itself: a value of a wrong kind, a date or a deep text ends in an error
+without a line, a recursive alias becomes null, and 5,000 rows take 3.7 s in place of 0.8 (tried with 0.18.17).
+"""
 
 from __future__ import annotations
 

@@ -33,6 +33,9 @@ class TensorBoard(Callback):
 
     A thread writes behind the run, so a kill may lose the newest points: a resumed run writes all of them again. If writing
     fails, the user gets one note and the run goes on.
+
+    Why not the writer of tensorboardX with its `purge_step`: a run with a full disk waits for ever, and 400 numbers take
+    27 ms in place of 2 (tried with 2.6.5). A folder for each resume shows one run as several, which overlap.
     """
 
     def start(self, event: Start) -> None:
