@@ -56,7 +56,7 @@ def test_help(command: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     text = " ".join(shoal("train", "--help").out.replace("│", " ").split())
-    assert "by default that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
+    assert "(default: that of the method: ppo, policy for es, td3 for cem_rl and dvd" in text
     usual = vars(Pbt()) | vars(Experiment())
     for name in ("env", "method", "population", "generations", "interval", "select", "explore", "seed"):
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
@@ -64,7 +64,7 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
         assert name == "method" or f"(default: {usual[name]})" in help_text[1]
     for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
         assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
-    assert "By default successive_halving where" in text
+    assert "(default: successive_halving where" in text
     for name in ("pbt", "es", "cem_rl", "dvd", "independent"):
         assert name in re.search(r"--method (.*?) --", text)[1]  # type: ignore[index]
     for name in ("perturb", "resample", "mutate", "gaussian", "keep"):

@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 # Fields of flags that are not at the top of an experiment.
 INSIDE = {"select": "method.select", "explore": "method.explore"}
 INSIDE |= {"workspace": "exchange.workspace", "worker": "exchange.worker"}
+# Defaults that depend on other fields.
+METHOD = (
+    "successive_halving where Shoal's own agents train in one process, else pbt with half at default hyperparameters"
+)
+AGENT = "that of the method: ppo, policy for es, td3 for cem_rl and dvd"
 WHOLE = PrimitiveConstructorSpec(  # tyro shows "None" in the help of `int | None`
     nargs=1,
     metavar="N",
@@ -71,11 +76,11 @@ def _whole(text: str) -> int:
     raise ValueError(shortened(f"{text!r} is not a whole number"))
 
 
-def _of(field: str, metavar: str) -> Any:
-    """The help of a flag for a field of the experiment."""
+def _of(field: str, metavar: str, default: str | None = None) -> Any:
+    """The help of a flag for a field of the experiment; `default` says what decides where the field has none."""
     defaults, described = _fields()
-    default = f" (default: {defaults[field]})" if defaults[field] is not None else ""
-    return flag(metavar, f"{described[field]}{default}")
+    default = default or defaults[field]
+    return flag(metavar, described[field] + ("" if default is None else f" (default: {default})"))
 
 
 @cache
@@ -103,8 +108,8 @@ class Flags:
     """fields of an experiment file"""
 
     env: Annotated[str | None, _of("env", "ID")] = None
-    method: Annotated[str | None, _of("method", "NAME")] = None
-    agent: Annotated[str | None, _of("agent", "NAME")] = None
+    method: Annotated[str | None, _of("method", "NAME", METHOD)] = None
+    agent: Annotated[str | None, _of("agent", "NAME", AGENT)] = None
     population: Annotated[Population, _of("population", "N")] = None
     generations: Annotated[Whole, _of("generations", "N")] = None
     interval: Annotated[Whole, _of("interval", "STEPS")] = None

@@ -109,10 +109,9 @@ class Experiment:
     env: Any = "CartPole-v1"
     """suite:name, a bare name (fastest installed suite that has it), or module:factory of your own"""
     method: Any = None
-    """how members learn: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent, schedule (default: by
-    agent)"""
+    """how members learn: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent or schedule"""
     agent: Any = None
-    """algorithm: ppo, td3, sac, dqn, policy, sb3:PPO and the like, or module:factory (default: by method)"""
+    """algorithm: ppo, td3, sac, dqn, policy, sb3:PPO and the like, or module:factory of your own"""
     population: Annotated[int, "auto"] = 8
     """members trained side by side; auto: as many as train nearly as fast as one"""
     generations: int = 20
