@@ -419,6 +419,11 @@ def test_every_method_is_introduced(name: str) -> None:
     assert f"| [`{name}`](#{name}) |" in TEXTS["docs/reference/methods.md"]
 
 
+def test_every_extra_is_described() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(re.findall(r"^\| `(\w+)` \|", TEXTS["docs/reference/extras.md"], re.MULTILINE)) == set(extras)
+
+
 def test_every_file_has_its_place_in_the_architecture() -> None:
     parts = [path for path in (ROOT / "src" / "shoal").iterdir() if path.suffix == ".py" or any(path.glob("*.py"))]
     names = [f"`{path.stem}`" if path.is_file() else f"`{path.name}/`" for path in parts if path.name[0] != "_"]
