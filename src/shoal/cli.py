@@ -56,17 +56,18 @@ def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet
 def resume(
     run: Run,
     generations: Annotated[Whole, flag("N", "total number of generations")] = None,
+    time_limit: Annotated[str | None, flag("TIME", "total time, those before included: 90s, 30m, 2h, 1d")] = None,
     set: Annotated[Settings, changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
 ) -> int:
-    """Continue a run that was stopped, or train a finished one for more generations."""
+    """Continue a run that was stopped, or train a finished one for more generations or longer."""
     from shoal.experiment.changes import check_changes
     from shoal.experiment.files import assign, of_run
     from shoal.run.loop import resume as run_again
 
     look_here(trust_code)
-    before, given = of_run(run), assignments(set)
+    before, given = of_run(run), assignments(set) | ({"time_limit": time_limit} if time_limit else {})
     experiment = assign(before, given) if given else before
     check_changes(before, experiment)
     fields = {path.partition(".")[0] for path in given}

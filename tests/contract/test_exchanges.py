@@ -60,6 +60,7 @@ def test_mpi(tmp_path: Path, count: int) -> None:
             np.testing.assert_array_equal(rank["metrics"]["other"], other)
         assert rank["evaluation_steps"] == sum(100 + int(part[0]) for part in np.array_split(EVERYBODY, count))
         assert rank["stop"] is True
+        assert rank["seconds"] == 100.0
         assert rank["said"] == "from 0: é"
     assert [s for rank in told for s in rank["states"]] == [STATES[p].hex() for p in expected(EVERYBODY)]
     assert [x for rank in told for x in rank["own_rate"]] == hyper_of(np.array(expected(EVERYBODY)))["rate"].tolist()
@@ -70,7 +71,7 @@ def test_mpi(tmp_path: Path, count: int) -> None:
 def test_local() -> None:
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Exchange(), KIND, shard)
-    shared = crew.share({"loss": EVERYBODY / 9}, False)
+    shared = crew.share({"loss": EVERYBODY / 9}, False, 0.0)
     assert shared.stats.uid.tolist() == EVERYBODY.tolist() and not shared.stop
     evolved = crew.evolve(shared, decide, [3, 1])
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
@@ -92,7 +93,7 @@ def test_weights_of_members_around_a_mean(wanted: list[int]) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Exchange(), KIND, shard)
-    evolved = crew.evolve(crew.share({}, False), weigh, wanted)
+    evolved = crew.evolve(crew.share({}, False, 0.0), weigh, wanted)
     assert shard.updated == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
     assert [key_of(s) for s in shard.states] == list(STATES.values())
@@ -133,7 +134,7 @@ def go(worker: Worker, wanted: Sequence[int] = (), decide: Any = decide) -> tupl
         seen.append(stats)
         return decide(stats, mine)
 
-    evolved = worker.evolve(worker.share({}, False), watched, wanted)
+    evolved = worker.evolve(worker.share({}, False, 0.0), watched, wanted)
     evolved.publish()
     return evolved, seen[-1]
 

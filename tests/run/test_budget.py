@@ -1,4 +1,4 @@
-"""`budget`: a run ends with the generation in which all its steps, evaluations included, have come to so many."""
+"""`budget` and `time_limit`: a run ends with the generation in which its steps, or seconds, have come to so many."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.messages import Said
-from support.runs import mpiexec, rows, shoal, tiny
+from support.messages import Said, shown
+from support.runs import flags, mpiexec, rows, same_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.experiment.plan import make_plan
+from shoal.core.types import RunProgress
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import make_plan, planned
+from shoal.records.callback import Callback
+from shoal.run.context import State
 from shoal.run.loop import resume, train
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
@@ -92,3 +96,127 @@ def test_workers_of_a_directory_have_none(tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         make_plan(tiny(budget=100, exchange={"name": "directory", "workspace": str(tmp_path)}))
     said(error.value)
+
+
+# --------------------------------------------------------------------------------------- time_limit
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each generation takes ten seconds, and has been measured after five of them."""
+    monkeypatch.setattr(State, "seconds", property(lambda state: 10.0 * state.done + 5))
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5 h", 5400), ("1d", 86_400), ("90", 90), (90, 90), (0.5, 0.5)],
+)
+def test_units_of_time(given: str | float, seconds: float) -> None:
+    assert Experiment(time_limit=given).time_limit == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "2x", "1h30", "-1h", "0s", 0, -1, "1e999", "nan", True, [2]], ids=shown)
+def test_what_is_no_time(given: object, tmp_path: Path, said: Said) -> None:
+    for name, outcome in (
+        ("train", shoal("train", "--run-dir", tmp_path / "r", "--set", f"time_limit={json.dumps(given)}")),
+        ("doctor", shoal("doctor", f"--time-limit={given}")),
+    ):
+        assert outcome.code == 2 and outcome.err.count("\n") == 1, name
+    said(outcome.err)
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_run_ends_by_the_clock_and_goes_on_with_more(tmp_path: Path, said: Said) -> None:
+    """Whatever its generations, and bit for bit as the run that had more from the start."""
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    for path, limit, done in ((run, "25s", 3), (straight, "36s", 5), (tmp_path / "little", "1s", 1)):
+        assert shoal(*flags(path, "--time-limit", limit, "--quiet", generations=2)).code == 0
+        assert generations(path) == done
+    assert resume(run).already
+    for more in (("--time-limit", "30s"), ("--generations", 6)):
+        outcome = shoal("resume", run, *more)
+        assert outcome.code == 2
+        said(outcome.err)
+    assert shoal("resume", run, "--time-limit", "36s", "--quiet").code == 0
+    assert generations(run) == 5
+    same_run(run, straight)
+
+
+@pytest.mark.usefixtures("clock")
+def test_the_first_of_two_limits_ends_it(spent: list[int], tmp_path: Path) -> None:
+    for name, limits, done in (("time", {"time_limit": 15}, 2), ("steps", {"time_limit": 1e6}, 3)):
+        train(tiny(tmp_path / name, budget=spent[2], **limits))
+        assert generations(tmp_path / name) == done
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_run_of_generations_gets_time(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "run"))
+    resume(tmp_path / "run", time_limit=35)
+    assert generations(tmp_path / "run") == 4
+
+
+class Enough(Callback):
+    """Ends a run after its first generation."""
+
+    def generation(self, event: object) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("clock")
+def test_what_a_callback_ends_is_stopped(tmp_path: Path) -> None:
+    assert train(tiny(tmp_path / "run", time_limit=20), [Enough()]).summary["status"] == "stopped"
+    resume(tmp_path / "run")
+    assert generations(tmp_path / "run") == 3
+
+
+@pytest.mark.usefixtures("clock")
+def test_members_end_at_shares_of_the_time(tmp_path: Path) -> None:
+    """Of 50 s, at 0.4 and 0.8: after the generations measured nearest to 20 and 40."""
+    method = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
+    train(tiny(tmp_path / "run", method=method, time_limit=45))
+    lines = rows(tmp_path / "run/lineage.jsonl")
+    assert [sum(row["generation"] == g for row in lines) for g in range(generations(tmp_path / "run"))] == [
+        4,
+        4,
+        2,
+        2,
+        1,
+    ]
+
+
+def test_schedules_follow_the_clock() -> None:
+    """From generation to generation: how many updates will fit into the time is not known."""
+    plan = planned(tiny(time_limit=100))
+    assert plan.progress_before(3, 10**9, 25.0) == RunProgress(0.25, 0.0, 1.0)  # type: ignore[arg-type]
+    assert planned(tiny(time_limit=100, budget=1000)).progress_before(1, 500, 25.0).made == 0.5
+
+
+def test_each_worker_of_a_directory_has_its_own(tmp_path: Path) -> None:
+    """By the clock on the wall, on which each generation is too late."""
+    exchange = {"name": "directory", "workspace": str(tmp_path / "w")}
+    for limit in (0.001, 0.002):
+        done = train(tiny(time_limit=limit, exchange=exchange)).run_dir
+        assert generations(done) == 1
+
+
+@pytest.mark.slow
+def test_on_the_host(tmp_path: Path) -> None:
+    train(tiny(tmp_path / "run", env="gym:CartPole-v1", time_limit=0.001))
+    assert generations(tmp_path / "run") == 1
+
+
+@pytest.mark.slow
+def test_all_ranks_end_by_the_same_clock(tmp_path: Path) -> None:
+    """The clocks of ranks differ: that of rank 1 would let it go on for ever."""
+    pytest.importorskip("mpi4py")
+    code = (
+        f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
+        "from support.runs import tiny; from pathlib import Path; from shoal import train\n"
+        "from shoal.run.context import State; from mpi4py import MPI\n"
+        "State.seconds = property(lambda state: 0.0 if MPI.COMM_WORLD.rank else 10.0 * state.done + 5)\n"
+        f"train(tiny(Path({str(tmp_path / 'run')!r}), time_limit=25, exchange='mpi'))"
+    )
+    done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    assert generations(tmp_path / "run") == 3

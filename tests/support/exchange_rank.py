@@ -20,7 +20,7 @@ def main(folder: Path) -> None:
     crew = Synchronous(exchange, KIND, shard)
     last = exchange.rank == exchange.size - 1
     reported = "other" if last and exchange.rank else "loss"  # a trainer may report what the first one does not know
-    shared = crew.share({reported: np.float32(uid) / 9}, stop=last)
+    shared = crew.share({reported: np.float32(uid) / 9}, last, 100.0 + exchange.rank)
     evolved = crew.evolve(shared, decide, [POPULATION - 1, 0])
     stats = shared.stats
     (folder / f"{exchange.rank}.json").write_text(
@@ -33,6 +33,7 @@ def main(folder: Path) -> None:
                 "metrics": {name: x.tolist() for name, x in shared.metrics.items()},
                 "evaluation_steps": shared.evaluation_steps,
                 "stop": shared.stop,
+                "seconds": shared.seconds,
                 "states": [key_of(state).hex() for state in shard.states],
                 "own_rate": shard.hyper["rate"].tolist(),
                 "learned": [None if one is None else key_of((one, ())).hex() for one in evolved.learned],

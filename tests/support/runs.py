@@ -151,7 +151,7 @@ def ended(
         "steps": 64 * n,
         "evaluation_steps": 0,
         "champion": ChampionSoFar(),
-        "timing": {"steps_per_second": 10.0, "compile": compiling},
+        "timing": {"steps_per_second": 10.0, "compile": compiling, "seconds": 1.0},
     }
     return Generation(generation, stats, stats, stats.hyper, np.zeros(n, bool), metrics or {}, **numbers)
 

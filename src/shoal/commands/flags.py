@@ -114,6 +114,7 @@ class Flags:
     generations: Annotated[Whole, _of("generations", "N")] = None
     interval: Annotated[Whole, _of("interval", "STEPS")] = None
     budget: Annotated[Whole, _of("budget", "STEPS")] = None
+    time_limit: Annotated[str | None, _of("time_limit", "TIME")] = None
     select: Annotated[str | None, _of("select", "NAME")] = None
     explore: Annotated[str | None, _of("explore", "NAME")] = None
     seed: Annotated[Whole, _of("seed", "N")] = None

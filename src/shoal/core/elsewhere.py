@@ -102,6 +102,10 @@ FLAGS = {
         ("total_timesteps", "n_timesteps", "total_steps", "max_steps", "timesteps"),
         "write --budget STEPS, steps of all members and evaluations; each trains for --generations x --interval",
     ),
+    **dict.fromkeys(
+        ("hours", "minutes", "max_hours", "max_time", "time", "duration", "walltime", "timeout", "time_budget"),
+        "write --time-limit 2h",
+    ),
     **dict.fromkeys(("dry_run", "dryrun", "check", "fast_dev_run"), "shoal doctor checks an experiment by a dry run"),
     **dict.fromkeys(
         ("config", "config_file", "conf", "cfg", "file", "yaml", "experiment"), "give the file without a flag"

@@ -60,12 +60,16 @@ def _hints(kind: type) -> dict[str, Any]:
 def convert(hint: Any, value: Any, place: str) -> Any:
     """Convert `value` to the type of `hint` where that loses nothing. NumPy's numbers and paths count too.
 
-    `Annotated[int, "auto"]` is a whole number, or this word for one that is not known yet.
+    `Annotated[int, "auto"]` is a whole number, or this word for one that is not known yet; with a function in place of the
+    word, it is what that makes of the value.
     """
     if get_origin(hint) is Annotated:
-        hint, word = get_args(hint)
-        if value == word:
+        hint, extra = get_args(hint)
+        if value == extra:
             return value
+        if callable(extra):
+            with error_context(place):
+                value = extra(value)
     if hint is Any:
         return value
     if is_dataclass(hint) and isinstance(hint, type):

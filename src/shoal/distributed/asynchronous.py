@@ -25,10 +25,10 @@ class Worker:
     def __init__(self, workspace: Workspace, kind: Kind, shard: Shard):
         self._workspace, self._kind, self.shard = workspace, kind, shard
 
-    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
+    def share(self, metrics: dict[str, np.ndarray], stop: bool, seconds: float) -> KnownMembers:
         """Stats of this worker's members."""
         stats = self.shard.stats()
-        return KnownMembers(stats, *self.shard.individuals(stats, metrics), self.shard.evaluation_steps, stop)
+        return KnownMembers(stats, *self.shard.individuals(stats, metrics), self.shard.evaluation_steps, stop, seconds)
 
     def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
         """Decide for these members among all that are no further than they are.

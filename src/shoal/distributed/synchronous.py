@@ -28,6 +28,7 @@ class KnownMembers(NamedTuple):
     metrics: dict[str, np.ndarray]  # of these
     evaluation_steps: int
     stop: bool  # a process has received a signal to stop
+    seconds: float  # that the run has taken, by the clock of process 0
 
 
 class Evolved(NamedTuple):
@@ -52,15 +53,16 @@ class Synchronous:
         self._mine = np.flatnonzero(self._owner == exchange.rank)
         self._starts = np.cumsum(counts) - counts
 
-    def share(self, metrics: dict[str, np.ndarray], stop: bool) -> KnownMembers:
+    def share(self, metrics: dict[str, np.ndarray], stop: bool, seconds: float) -> KnownMembers:
         """PopulationStats and metrics of all members."""
         stats = self.shard.stats()
         unknown = np.full(len(stats.uid), np.nan, np.float32)
         metrics = {name: metrics.get(name, unknown) for name in self._names_of_all(metrics)}
-        rows = self._exchange.gather(to_rows(stats, metrics, [float(self.shard.evaluation_steps), float(stop)]))
+        own = [float(self.shard.evaluation_steps), float(stop), seconds]
+        rows = self._exchange.gather(to_rows(stats, metrics, own))
         members, metrics, extra = from_rows(rows, stats, metrics)
         steps, stop = int(extra[self._starts, 0].sum()), bool(extra[:, 1].any())
-        return KnownMembers(members, *self.shard.individuals(members, metrics), steps, stop)
+        return KnownMembers(members, *self.shard.individuals(members, metrics), steps, stop, float(extra[0, 2]))
 
     def _names_of_all(self, metrics: Iterable[str]) -> list[str]:
         """The names of the metrics that any process has: trainers do not all report the same."""

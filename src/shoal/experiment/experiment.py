@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, Literal
 
@@ -15,10 +16,21 @@ from shoal.methods.parts import in_full
 from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 CHANGEABLE = (  # in a run
-    *("generations", "budget", "final_episodes", "checkpoint.every", "checkpoint.keep"),
+    *("generations", "budget", "time_limit", "final_episodes", "checkpoint.every", "checkpoint.keep"),
     *("exchange.timeout", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds of each
+
+
+def seconds(given: Any) -> Any:
+    """Convert 90s, 30m, 2h or 1d to seconds; a number is one of seconds. Raises BadField for other text."""
+    if not isinstance(given, str):
+        return given
+    found = re.fullmatch(r"(\d+\.?\d*) ?([smhd]?)", given)
+    if not found:
+        raise BadField("", "is no time", "write seconds, or 90s, 30m, 2h or 1d", value=f"{given!r}")
+    return float(found[1]) * UNITS[found[2] or "s"]
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,8 @@ class Experiment:
     """environment steps of each member per generation, rounded up to whole rollouts"""
     budget: int | None = None
     """in place of `generations`: the run ends once all members' steps, evaluations included, reach it"""
+    time_limit: Annotated[float, seconds] | None = None
+    """in place of `generations`: the run ends once that time has passed: 90s, 30m, 2h"""
     shards: int | None = None
     """groups of members that train one after another in each process (default: one per process)"""
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)
@@ -189,6 +203,11 @@ class Experiment:
     def auto(self) -> bool:
         """True where the population is to be measured before there is a run."""
         return isinstance(self.population, str)
+
+    @property
+    def ends_by(self) -> list[str]:
+        """The fields that say when the run ends."""
+        return [name for name in ("budget", "time_limit") if getattr(self, name) is not None] or ["generations"]
 
     @property
     def divided(self) -> bool:

@@ -98,7 +98,7 @@ class Plan(NamedTuple):
     def whole(self) -> str:
         """The steps of the whole run, of all and of each member; nothing for a single one, or where they are not known."""
         e, n = self.experiment, self.experiment.population
-        if n == 1 or not self.steps or e.budget is not None:
+        if n == 1 or not self.steps or e.ends_by != ["generations"]:
             return ""
         each, total = e.generations * self.steps, f"{n * e.generations * self.steps:,} steps"
         if len(self.sizes) > 1:
@@ -137,10 +137,12 @@ class Plan(NamedTuple):
         every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 
-    def progress(self, generations: int, steps: int) -> float:
-        """The share of the run that is done after so many generations and steps, those of evaluations included."""
+    def progress(self, generations: int, steps: int, seconds: float) -> float:
+        """The share of the run that is done after so many generations, steps, those of evaluations included, and seconds."""
         e = self.experiment
-        return max(generations / e.generations, 0.0 if e.budget is None else steps / e.budget)
+        by_time = 0.0 if e.time_limit is None else seconds / e.time_limit
+        by_steps = 0.0 if e.budget is None else steps / e.budget
+        return max(by_time, by_steps, 0.0 if e.ends_by == ["time_limit"] else generations / e.generations)
 
     def length(self, generation: int, members: int, steps: int) -> int:
         """The iterations of a generation: fewer members train for longer, so that all together make the same steps.
@@ -153,10 +155,13 @@ class Plan(NamedTuple):
         due = (generation + 1) * population * self.steps - steps
         return max(1, round(due / members * self.iterations / self.steps))
 
-    def progress_before(self, generation: int, steps: int) -> RunProgress:
+    def progress_before(self, generation: int, steps: int, seconds: float) -> RunProgress:
         """The progress of the run before a generation, which schedules follow, after so many steps, those of evaluations
-        included: the share of its own iterations that a member has made, or of the budget that all have spent."""
+        included, and seconds: the share of its own iterations that a member has made, or of the budget that all have spent;
+        where there is a time limit, it is the same all through the generation."""
         e = self.experiment
+        if e.time_limit is not None:
+            return RunProgress(*map(np.float32, (self.progress(generation, steps, seconds), 0, 1)))
         if e.budget is not None:
             each = self.steps // self.iterations * e.population
             return RunProgress(*map(np.float32, (steps, each, e.budget)))

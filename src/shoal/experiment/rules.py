@@ -22,6 +22,7 @@ LIMITS = {
     "generations": (1, 99_999_999),
     "interval": (1, INT64),
     "budget": (1, INT64),
+    "time_limit": (0.001, INT32),
     "seed": (0, INT32),
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),

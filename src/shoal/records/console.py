@@ -56,6 +56,9 @@ class Display(Callback):
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
         if e.budget is not None:
             many = f"{e.budget:,} steps, evaluation included, in at most {many}"
+        if e.time_limit is not None:
+            until = f"{_clock(e.time_limit)}{'' if e.budget is None else f' or {e.budget:,} steps'}"
+            many = f"{until}, in generations"
         self._say(
             styled(
                 *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
@@ -106,8 +109,8 @@ class Display(Callback):
     def generation(self, event: Generation) -> None:
         self._compiling += event.timing["compile"]
         self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
-        progress = self._plan.progress(self._done, event.steps + event.evaluation_steps)
-        self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # an estimate where there is a budget
+        progress = self._plan.progress(self._done, event.steps + event.evaluation_steps, event.timing["seconds"])
+        self._total = max(self._done, math.ceil(self._done / progress - 1e-6))  # an estimate where they are not counted
         if DETERMINANT in event.metrics:
             self._columns = self._columns | {"determinant": _metric("members", DETERMINANT, 0)}
         row = (

@@ -32,7 +32,10 @@ def overview(run: Run) -> Markup:
     seconds = number(result.get("seconds", inner(latest, "timing").get("seconds")))
     tests = count(result.get("evaluation_steps", latest.get("evaluation_steps")))
     compiling, budget = number(result.get("compile_seconds")), count(run.experiment.get("budget"))
+    limit = number(run.experiment.get("time_limit"))
     plans = f"until {short(budget)} steps, with evaluations" if budget > 0 else f"of {text(planned)} planned"
+    if limit > 0:
+        plans, planned = f"until {duration(limit)}", np.inf
     ended = planned <= done or np.isnan(planned) or result.get("status") == "done"
     members = f"member{'s' * (run.population != 1)}{', sampled anew each time' * sampled}"
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""

@@ -84,7 +84,7 @@ def view(path: Path) -> Table:
     for run in workers(path):
         lineage = run.lineage
         planned = run.experiment.get("generations")
-        planned = planned if isinstance(planned, int) else "?"
+        planned = planned if isinstance(planned, int) and not run.experiment.get("time_limit") else "?"
         if not len(lineage.generations):
             table.add_row(run.name, f"0/{planned}", *[""] * 6, _state(path, run))
             continue

@@ -65,6 +65,7 @@ class State(NamedTuple):
     done: int = 0  # generations
     steps: int = 0  # environment steps of all members
     evaluation_steps: int = 0  # those that only measured them
+    clock: float = 0.0  # seconds, as all processes take them, when the members were last measured
     ended_steps: int = 0  # environment steps of the members that have ended
     earlier_compiling: float = 0.0  # seconds of compiling for shards whose members have ended
     episode_length: float = 0.0  # mean steps of the episodes that measured the last generation
@@ -93,4 +94,4 @@ class State(NamedTuple):
 
     def over(self, plan: Plan) -> bool:
         """True once the run has come to its end."""
-        return plan.progress(self.done, self.steps + self.evaluation_steps) >= 1
+        return plan.progress(self.done, self.steps + self.evaluation_steps, self.clock) >= 1

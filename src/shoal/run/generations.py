@@ -84,16 +84,16 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     c.control.iterations = iterations = c.plan.length(generation, len(shard.uid), state.steps)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
-    progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps)
+    progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps, state.clock)
     metrics = shard.train(generation, iterations, c.control.chunk, progress)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evaluate")
     metrics |= shard.evaluate(generation)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evolve")
-    shared = members.share(metrics, c.control.stop)
+    shared = members.share(metrics, c.control.stop, state.seconds)
     steps = state.ended_steps + int(shared.stats.steps.sum())
-    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps)
+    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))
     length, last = _episode_length(c, state, shared, steps), done >= 1
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
@@ -112,6 +112,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
         done=generation + 1,
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
+        clock=shared.seconds,
         episode_length=length,
         stop=shared.stop,
         publish=evolved.publish,

@@ -67,8 +67,10 @@ def resume(
     file = Path(run_dir).absolute() / "experiment.yaml"
     experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
     if generations is not None:
-        if experiment.budget is not None:
-            raise BadField("generations", f"{run_dir} ends with its budget", "give it another one with --set budget=N")
+        for limit in experiment.ends_by:
+            if limit != "generations":
+                problem = f"{run_dir} ends with its {limit}"
+                raise BadField("generations", problem, f"give it another one with --set {limit}=N")
         experiment = replace(experiment, generations=generations)
     if experiment.exchange.name == "directory":
         there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))

@@ -45,7 +45,7 @@ class Result:
 def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     """Find the champion by the final selection, evaluate it on held-out episodes, and return what result.json holds."""
     champion, e, method = state.champion, c.experiment, about_method(c.plan)
-    shared = state.members.share({}, False)
+    shared = state.members.share({}, False, state.clock)
     tested: dict[str, Any] = {}
     if champion.learned is not None and c.leading:
         c.control.enter(state.done - 1, "champion")

@@ -177,13 +177,15 @@ def _load(c: Context, generation: int, first: State) -> State:
     earlier, last = (_individuals(getattr(totals, name), run[name], f"{run_dir}: ") for name in ("earlier", "last"))
     contenders = Contenders(earlier, last, totals.level, totals.measured)
     shard.restore(list(parts.values()), generation)
-    done, tested = generation + 1, first.members.share({}, False).evaluation_steps
-    over = c.plan.progress(done, totals.steps + tested) >= 1
-    if done > c.experiment.generations or (over and c.files.result()):
-        more = "more of them with --generations"
-        if c.experiment.budget is not None:
-            more = f"a larger budget than {totals.steps + tested:,} with --set budget=N"
-        raise BadInput(f"{run_dir} has done {done} generations; give it {more}")
+    done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
+    ends_by, over = c.experiment.ends_by, c.plan.progress(done, totals.steps + tested, totals.seconds) >= 1
+    if (done > c.experiment.generations and ends_by != ["time_limit"]) or (over and c.files.result()):
+        more = {
+            "generations": "more of them with --generations",
+            "budget": f"a larger budget than {totals.steps + tested:,} with --set budget=N",
+            "time_limit": f"a longer time limit than {totals.seconds:.3g} s with --time-limit",
+        }
+        raise BadInput(f"{run_dir} has done {done} generations; give it {' and '.join(more[x] for x in ends_by)}")
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
@@ -194,6 +196,7 @@ def _load(c: Context, generation: int, first: State) -> State:
         done=done,
         steps=totals.steps,
         evaluation_steps=tested,
+        clock=totals.seconds,
         ended_steps=totals.steps - int(shard.stats().steps.sum()) if c.plan.method.ends_members else 0,
     )
 

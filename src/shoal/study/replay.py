@@ -45,6 +45,7 @@ def follower(
     population: int = 1,
     generations: int | None = None,
     budget: int | None = None,
+    time_limit: float | None = None,
     seed: int | None = None,
     trust_code: bool = False,
     note: Callable[[str], None] = lambda message: None,
@@ -53,7 +54,7 @@ def follower(
 
     file: an experiment whose agent and environment replace those of the run; the interval stays
     generations: by default as many as the schedule has; more go on with its last values
-    budget: as that of an experiment, in place of generations
+    budget, time_limit: as those of an experiment, in place of generations
     trust_code: import code that the run names. note: is called with messages to the user
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
@@ -88,6 +89,7 @@ def follower(
         population=population,
         generations=len(rows) if generations is None else generations,
         budget=budget,
+        time_limit=time_limit,
         interval=experiment.interval,
         method={"name": "schedule", "rows": rows},
         space={},

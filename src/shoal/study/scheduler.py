@@ -213,7 +213,7 @@ class Scheduler(Callback):
     def generation(self, event: Generation) -> None:
         if self._lease is not None:
             self._lease.check()
-        share = self._plan.progress(event.generation + 1, event.steps + event.evaluation_steps)
+        share = self._plan.progress(event.generation + 1, event.steps + event.evaluation_steps, event.timing["seconds"])
         self._share = (self._part + min(share, 1.0)) / self._parts
 
     def _is_done(self, trial: Trial) -> bool:
@@ -264,7 +264,9 @@ class Scheduler(Callback):
             yield from trial.sequence.runs(e, run)
         elif trial.replays is not None:
             source, seed = self._path / trial.replays.place, e.seed + SEED_STEP
-            how: dict[str, Any] = {name: getattr(e, name) for name in ("population", "generations", "budget")}
+            how: dict[str, Any] = {
+                name: getattr(e, name) for name in ("population", "generations", "budget", "time_limit")
+            }
             yield run, follower(source, seed=seed, trust_code=True, **how)  # a run of this study
         else:
             yield run, e

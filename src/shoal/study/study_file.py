@@ -214,7 +214,8 @@ def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 def budgets(study: Study) -> dict[tuple[str, str], float]:
     """Steps of all members of a run, by task and arm: its budget, or those of training where it has generations; NaN where
-    whole episodes make an interval. What is known before any run: how many steps evaluate members is not.
+    whole episodes make an interval, or a time limit ends it. What is known before any run: how many steps evaluate members
+    is not.
 
     Raises BadInput, which names the arm, where one cannot be trained, is another one again, or has an unlike budget.
     """
@@ -228,7 +229,7 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
         if study.unequal or (kinds == 1 and len(known) == len(arms) and max(known) <= min(known) * (1 + ALIKE)):
             continue
         ways = {
-            arm: f"{one.steps:,}{' in all' * (one.whole and kinds > 1)}" if one.steps == one.steps else "by episodes"
+            arm: f"{one.steps:,}{' in all' * (one.whole and kinds > 1)}" if one.steps == one.steps else "not known"
             for arm, one in arms.items()
         }
         steps = ", ".join(f"{arm} {way}" for arm, way in ways.items())
@@ -250,7 +251,9 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
         part = experiment if sequence is None else replace(sequence.parts(experiment)[0], budget=experiment.budget)
         plan = planned(part)
     runs = 1 if sequence is None else sequence.trials
-    trains = (plan.steps or math.nan) * part.generations * part.population * runs
+    trains = (
+        (plan.steps if plan.steps and part.time_limit is None else math.nan) * part.generations * part.population * runs
+    )
     own = {name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}
     steps, whole = (trains, False) if experiment.budget is None else (experiment.budget, True)
     return _Planned(steps, whole, (own, to_dict(plan.experiment)))

@@ -22,7 +22,7 @@ from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import LONG, Plan
 from shoal.members.devices import free_memory
-from shoal.report.words import many
+from shoal.report.words import duration, many
 from shoal.run.free_members import AS_LONG, FreeMembers
 from shoal.run.memory import reckoned
 from shoal.run.origin import experiment_behind, read_origin
@@ -50,10 +50,14 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
     if not steps:
         yield ok("size", f"{what}, {generations} of {plan.generation}")
         return
-    total = f"{e.population * e.generations * steps:,} steps in all"
+    if e.time_limit is not None:
+        generations = f"{duration(e.time_limit)} in generations"
+    total = f", {e.population * e.generations * steps:,} steps in all"
     if e.budget is not None:
-        total = f"{e.budget:,} steps in all, evaluation included"
-    yield ok("size", f"{what}, {generations} of {plan.generation}, {total}")
+        total = f", {e.budget:,} steps in all, evaluation included"
+    elif e.time_limit is not None:
+        total = ""
+    yield ok("size", f"{what}, {generations} of {plan.generation}{total}")
     if steps != e.interval:
         report = warning if steps > 1.25 * e.interval else ok
         rollout = steps // plan.iterations
@@ -198,6 +202,8 @@ def one_agent(plan: Plan) -> Iterator[Diagnostic]:
     if not (plan.method.copies and plan.space and e.population > 1):
         return
     as_many = f"--budget {e.budget}" if e.budget is not None else f"--generations {e.population * e.generations}"
+    if e.ends_by == ["time_limit"]:
+        as_many = f"--time-limit {e.time_limit:g}"
     yield ok(
         "alternative",
         "if you trust the default hyperparameters, one agent with all the steps learns as much, or more when steps are few: "

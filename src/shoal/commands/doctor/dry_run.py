@@ -71,6 +71,7 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
             alone(e, e.shards),
             generations=LONG,
             budget=None,
+            time_limit=None,
             interval=interval if kind else 1,  # the shortest that a trainer has
             method=at_once,
             final_episodes=1,
@@ -110,6 +111,8 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
     most = "about" if e.budget is None else "at most"
+    if e.ends_by == ["time_limit"]:
+        most, total = "at least", e.time_limit or 0.0
     text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation"
     return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
 

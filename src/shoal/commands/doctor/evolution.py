@@ -59,7 +59,9 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         )
     burn_in, last = getattr(method, "burn_in", 0), e.generations - 1
     first = max(1, math.ceil(burn_in / (plan.steps or 1)))
-    if e.generations == 1:
+    if e.ends_by == ["time_limit"] and max(counts):
+        yield ok("evolution", f"members copy from generation {first} on")
+    elif e.generations == 1:
         yield warning("evolution", "never takes effect: there is only one generation")
     elif max(counts) and first > last:
         yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
