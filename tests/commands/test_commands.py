@@ -23,6 +23,7 @@ from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, ti
 
 from shoal import cli
 from shoal.commands.endings import selection_bias
+from shoal.core.extras import install
 from shoal.core.space import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
@@ -459,7 +460,7 @@ def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.environments import registry
 
     monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
-    assert "brax is not installed: pip install 'shoal[brax]'" in shoal("envs").out
+    assert f"brax is not installed: {install('brax')}" in shoal("envs").out
     assert "is not installed" not in shoal("envs", "gymnax:Pendulum-v1").out
     assert shoal("envs", "brax").code == 0
     assert "brax:ant needs the package brax" in shoal("envs", "brax:ant").err

@@ -24,6 +24,7 @@ from shoal.agents.ppo import ppo
 from shoal.cli import main
 from shoal.commands.doctor import checks, dry_run, evolution, examine
 from shoal.commands.doctor.checks import Diagnostic
+from shoal.core.extras import install
 from shoal.core.population import Selection
 from shoal.core.space import Range
 from shoal.distributed import directory
@@ -462,7 +463,7 @@ def test_mpi_that_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mpi_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "mpi4py", None)
-    assert "pip install 'shoal[mpi]'" in marked(about(checks.processes, exchange="mpi"), "✗")
+    assert install("mpi") in marked(about(checks.processes, exchange="mpi"), "✗")
 
 
 def test_one_process_needs_nothing() -> None:

@@ -12,6 +12,7 @@ from support.messages import Said, shown
 from support.runs import settings, shoal
 
 from shoal.commands import shipped
+from shoal.core.extras import install
 from shoal.core.space import declared
 from shoal.rl.actor_critic import NetworkConfig
 
@@ -127,8 +128,8 @@ def test_what_is_missing_is_told_with_its_extra(
     if package == "imageio":
         monkeypatch.setitem(sys.modules, "envpool", None)  # which has that environment too
     outcome = shoal("train", "--env", env, "--quiet")
-    assert outcome.code == 2 and outcome.err.endswith(f"pip install 'shoal[{extra}]'\n")
+    assert outcome.code == 2 and outcome.err.endswith(f"{install(extra)}\n")
     listed = shoal("envs").out
-    assert f"pip install 'shoal[{extra}]'" in listed
+    assert install(extra) in listed
     full = env if ":" in env else f"gym:{env}"
     assert full not in listed.split()

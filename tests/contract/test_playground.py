@@ -121,7 +121,7 @@ def test_critics_see_more_where_there_is_more() -> None:
         (
             "Go1JoystickFlatTerrain",
             {},
-            "needs the robots of MuJoCo's menagerie, which are not at .*none; pip install 'shoal.envpool.'.* git clone",
+            "needs the robots of MuJoCo's menagerie, which are not at .*none; pip install .*.envpool.'.* git clone",
         ),
         ("CartpoleBalance", {"episode_lenght": 3}, "did you mean episode_length"),
         ("CartpoleBalance", {"impl": "fast"}, "does not accept env_options"),

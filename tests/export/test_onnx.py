@@ -22,6 +22,7 @@ from support.tiny import kinds, make_agent, space_of
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
+from shoal.core.extras import install
 from shoal.core.population import ChampionSoFar
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
 from shoal.core.types import Agent
@@ -338,4 +339,4 @@ def test_what_cannot_be_written_is_told_in_one_line(run: Path, monkeypatch: pyte
     assert "must end in .onnx" in refused(run / "policy.pt")
     assert "there is no folder" in refused(run / "nowhere" / "policy.onnx")
     monkeypatch.setattr(export.importlib.util, "find_spec", lambda name: None)
-    assert "needs the package onnx: pip install 'shoal[onnx]'" in refused(run / "policy.onnx")
+    assert f"needs the package onnx: {install('onnx')}" in refused(run / "policy.onnx")

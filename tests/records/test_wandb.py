@@ -14,6 +14,7 @@ from support.messages import Said
 from support.runs import Signals, curves, flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
+from shoal.core.extras import install
 from shoal.experiment.experiment import WeightsAndBiases
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
@@ -118,7 +119,7 @@ def test_ids_that_cannot_be_read_begin_new_runs(tmp_path: Path, opened: list[Run
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     done = shoal(*flags(tmp_path / "run", "--set", "wandb={}"))
-    assert done.code == 2 and "pip install 'shoal[wandb]'" in done.err and len(done.err.splitlines()) == 1
+    assert done.code == 2 and install("wandb") in done.err and len(done.err.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 

@@ -8,6 +8,7 @@ from rich.columns import Columns
 
 from shoal.core.backend import on_jax
 from shoal.core.env_parameters import PREFIX
+from shoal.core.extras import install
 from shoal.core.spec import describe
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, lenient
@@ -27,7 +28,7 @@ def list_environments(pattern: str, screen: Screen) -> None:
         if not registry.installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # of another suite
-            missing = f" is not installed: pip install 'shoal[{suite}]' (package {about.package})"
+            missing = f" is not installed: {install(suite)} (package {about.package})"
             screen.print(styled((suite, "bold"), missing))
         elif found:
             kind = "device, compiled with the training" if about.on_device else "host"
@@ -36,7 +37,7 @@ def list_environments(pattern: str, screen: Screen) -> None:
             screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
         if not pattern:
             for extra in about.missing_extras():
-                screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: pip install 'shoal[{extra}]'"))
+                screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: {install(extra)}"))
     if whole or not some:
         full = registry.resolve(pattern)
         screen.print(full, *described(registry.make(full, {})), sep="\n")

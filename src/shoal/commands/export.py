@@ -8,10 +8,9 @@ from pathlib import Path
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, error_context
+from shoal.core.extras import install
 from shoal.core.spec import Continuous
 from shoal.run.champion import Champion, load_champion
-
-EXTRA = "pip install 'shoal[onnx]'"
 
 
 @on_jax()
@@ -47,7 +46,7 @@ def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
     """measured: the champion as it was evaluated, which may compute in bfloat16."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
-            raise BadInput(f"ONNX needs the package {package}: {EXTRA}")
+            raise BadInput(f"ONNX needs the package {package}: {install('onnx')}")
     from shoal.export.onnx_file import write_onnx
 
     difference = write_onnx(champion, file, measured)

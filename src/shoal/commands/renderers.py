@@ -13,6 +13,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadInput
+from shoal.core.extras import install
 from shoal.core.spec import Spec, describe
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
@@ -20,7 +21,6 @@ from shoal.environments.gymnasium import open_one, registry
 from shoal.environments.playground import robot
 from shoal.report.palette import CHANNELS
 
-EXTRA = "pip install 'shoal[video]'"
 SIDE, GROUND = 400, 24  # pixels of the longer side of a grid, and the grey level of an empty cell
 WIDEST = 960  # pixels of a video of several members
 
@@ -173,7 +173,7 @@ def drawable(make: Callable[[], Any], name: str) -> Any:
     try:
         return make()
     except (Exception, SystemExit) as error:
-        raise BadInput(f"{name} cannot be rendered: {one_line(error)}; videos also need {EXTRA}") from error
+        raise BadInput(f"{name} cannot be rendered: {one_line(error)}; videos also need {install('video')}") from error
 
 
 def picture_of(env: Any) -> np.ndarray:
@@ -203,7 +203,7 @@ def _drawing(draw: Callable[[], Any]) -> Any:
         return None
     except Exception as error:  # packages that are missing, and anything that a graphics driver raises
         raise BadInput(
-            f"rendering failed: {error}; videos need {EXTRA}, and MuJoCo needs a way to render without a screen: "
+            f"rendering failed: {error}; videos need {install('video')}, and MuJoCo needs a way to render without a screen: "
             "set the environment variable MUJOCO_GL to egl or osmesa, whichever this machine has; bodies of brax can be "
             "shown in a browser instead: --video champion.html"
         ) from error

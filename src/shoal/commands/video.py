@@ -19,6 +19,7 @@ from shoal.commands.renderers import Renderer
 from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
+from shoal.core.extras import install
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
 from shoal.core.population import Seed
@@ -53,7 +54,7 @@ def record_video(
         raise BadInput(f"--video {video}: an HTML page shows one member; with --population write .mp4 or .gif")
     for package in () if as_page else ("imageio", "imageio_ffmpeg"):
         if importlib.util.find_spec(package) is None:
-            raise BadInput(f"videos need the package {package.replace('_', '-')}: {renderers.EXTRA}")
+            raise BadInput(f"videos need the package {package.replace('_', '-')}: {install('video')}")
     renderers.need_no_screen()
     players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
     e = players[0].experiment

@@ -12,7 +12,8 @@ from shoal.core.elsewhere import NOT_HERE, called_here, spelt
 
 # What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
 LONG = re.compile(
-    r"""(?<!\w)(?<!shoal resume )'[^']{99,}'(?!\w)|(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
+    r"""(?<!\w)(?<!shoal resume )(?<!pip install )(?<!pip install -e )'[^']{99,}'(?!\w)|"""
+    r"""(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
 )
 SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as lin_VALUE
 

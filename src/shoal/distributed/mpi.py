@@ -12,6 +12,7 @@ import numpy as np
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField
+from shoal.core.extras import install
 from shoal.core.interrupts import FAILED
 from shoal.distributed.exchange import Exchange, Route
 
@@ -33,7 +34,7 @@ def _mpi() -> Any:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # no package, or no library that it could load
         raise BadField(
-            "exchange", f"needs the package mpi4py and an MPI library: pip install 'shoal[mpi]' ({error})", value="mpi"
+            "exchange", f"needs the package mpi4py and an MPI library: {install('mpi')} ({error})", value="mpi"
         ) from error
     return MPI
 

@@ -13,6 +13,7 @@ import jax
 
 from shoal.core.errors import BadField, check_names
 from shoal.core.schema import dotted
+from shoal.core.extras import install
 from shoal.environments.brax import downwards, simulated
 from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
@@ -71,7 +72,7 @@ def _find_bodies(name: str, mjx_env: Any) -> None:
         raise BadField(
             "env",
             f"playground:{name} needs the robots of MuJoCo's menagerie, which are not at {path}",
-            "pip install 'shoal[envpool]', which brings them; or git clone https://github.com/google-deepmind/"
+            f"{install('envpool')}, which brings them; or git clone https://github.com/google-deepmind/"
             f"mujoco_menagerie, check out {mjx_env.MENAGERIE_COMMIT_SHA[:12]}, and set MENAGERIE_ROOT to that folder",
         )
 

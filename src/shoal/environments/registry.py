@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField, nearest
+from shoal.core.extras import install
 from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
@@ -170,7 +171,7 @@ def _successor(name: str, known: Iterable[str]) -> str:
 
 
 def _missing(env: str, needed: str, extra: str) -> BadField:
-    return BadField("env", f"{env} needs {needed}: pip install 'shoal[{extra}]'")
+    return BadField("env", f"{env} needs {needed}: {install(extra)}")
 
 
 def make(env: str, options: dict[str, Any]) -> Environment:

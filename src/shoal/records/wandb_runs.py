@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.errors import BadField
+from shoal.core.extras import install
 from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import WeightsAndBiases
@@ -35,7 +36,7 @@ class WandbRuns(Callback):
         try:
             self._wandb: Any = importlib.import_module("wandb")
         except ImportError as error:
-            raise BadField("wandb", f"needs the package wandb ({error})", "pip install 'shoal[wandb]'") from error
+            raise BadField("wandb", f"needs the package wandb ({error})", install("wandb")) from error
         self._settings = settings
         self._runs: dict[str, Any] = {}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Iterator, Mapping, Sequence  # noqa: UP035 (Python 3.8)
 
 # Files beside this one, each with a function `trainer(name)` that gives a class, and what installs what that needs.
-ADAPTERS = {"rl_games": "pip install rl-games", "sb3": "pip install 'shoal[sb3]'"}
+ADAPTERS = {"rl_games": "pip install rl-games", "sb3": "pip install stable-baselines3 sb3-contrib"}
 OF_FILES = ("rl_games",)  # those whose NAME is that of a file
 LONGEST = 300  # characters of an error message of other people's code
 
