@@ -55,6 +55,16 @@ def blocks(language: str) -> list[Any]:
     return [pytest.param(block, id=f"{name}-{i}") for i, (name, block) in enumerate(found)]
 
 
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on the path, with the blocks of code that begin with the name of their file."""
+    for block in blocks("python"):
+        if named := re.match(r"# (\w+\.py)\n", block.values[0]):
+            (tmp_path / named[1]).write_text(block.values[0])
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
 def test_there_are_pages() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/reference/experiment.md"} <= set(TEXTS)
 
@@ -62,13 +72,6 @@ def test_there_are_pages() -> None:
 # Pages that are still to be shortened.
 LONG = {
     "README.md",
-    "docs/explanation/pbt.md",
-    "docs/how-to/atari_and_procgen.md",
-    "docs/how-to/clusters.md",
-    "docs/how-to/environment_parameters.md",
-    "docs/how-to/external_trainers.md",
-    "docs/how-to/held_out_levels.md",
-    "docs/how-to/isaac_lab.md",
 }
 
 
@@ -223,6 +226,7 @@ SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)  # the interpreter that has it
     "block",
     [block for block in blocks("yaml") if "apiVersion" not in block.values[0] and "arms:" not in block.values[0]],
 )
+@pytest.mark.usefixtures("modules")
 def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     experiment = from_dict(parse(block)[0])
@@ -239,15 +243,12 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
     build_run(experiment).shard.close()
 
 
-def test_yaml_of_studies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (code,) = [block.values[0] for block in blocks("python") if block.values[0].startswith("# corridor.py")]
-    (tmp_path / "corridor.py").write_text(code)
-    monkeypatch.syspath_prepend(tmp_path)
+def test_yaml_of_studies(modules: Path) -> None:
     found = [block.values[0] for block in blocks("yaml") if "arms:" in block.values[0]]
     assert len(found) >= 5
     for block in found:
-        (tmp_path / "study.yaml").write_text(block)
-        study = read_study(tmp_path / "study.yaml")
+        (modules / "study.yaml").write_text(block)
+        study = read_study(modules / "study.yaml")
         assert len(trials(study)) == len(study.all_tasks) * len(study.arms) * study.seeds and budgets(study)
 
 

@@ -1,8 +1,9 @@
-"""What MkDocs is told besides: pages made of files outside docs/, and where links to such files lead."""
+"""What MkDocs is told besides: pages made of notebooks and of files outside docs/, and where links to such files lead."""
 
 from __future__ import annotations
 
 import ast
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -34,6 +35,11 @@ def on_files(files: Files, config: Any) -> Files:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_moved(text, posixpath.dirname(source), page)))
     files.append(File.generated(config, "api.md", content=_reference()))
+    for name in ("site.css", "iframe-worker.js"):
+        files.append(File.generated(config, name, content=(Path(__file__).parent / name).read_text(encoding="utf-8")))
+    for notebook in sorted((ROOT / "docs").rglob("*.ipynb")):
+        page = notebook.relative_to(ROOT / "docs").with_suffix(".md").as_posix()
+        files.append(File.generated(config, page, content=_shown(notebook)))
     linked = set()
     docs = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))
     for source in (*PAGES, *docs):
@@ -71,6 +77,7 @@ def _moved(text: str, folder: str, page: str) -> str:
             return words[1:-1]
         if not (ROOT / path).is_file():
             return match[0]
+        path = path.replace(".ipynb", ".md")
         target = path.removeprefix("docs/") if path.startswith("docs/") else PAGES.get(path, f"files/{path}.md")
         return f"{words}({posixpath.relpath(target, posixpath.dirname(page) or '.')}{anchor})"
 
@@ -91,3 +98,20 @@ def _reference() -> str:
         for title, names in GROUPS.items()
     )
     return "# Python API\n\n" + "".join(groups)
+
+
+def _shown(notebook: Path) -> str:
+    """A notebook as Markdown: what its cells say, their code, and its outputs."""
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    return "\n\n".join(part for cell in cells for part in _parts(cell))
+
+
+def _parts(cell: dict[str, Any]) -> Iterator[str]:
+    text = "".join(cell["source"])
+    yield text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```"
+    for output in cell.get("outputs", ()):
+        data = output.get("data", {"text/plain": output.get("text", "")})
+        if "image/png" in data:
+            yield f'<img alt="" src="data:image/png;base64,{"".join(data["image/png"]).strip()}">'
+        else:
+            yield f"```text\n{''.join(data['text/plain']).rstrip()}\n```"

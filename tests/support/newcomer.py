@@ -1,8 +1,8 @@
-"""README's "Without the repository", where nothing is but what it installs: `python newcomer.py WHEEL [CONSTRAINTS]`.
+"""What README and the tutorials show a newcomer, where nothing is but what they install: `python newcomer.py WHEEL [CONSTRAINTS]`.
 
-The commands and files are those of the section, letter by letter; only what pip installs is the wheel that is given, and the
-newest versions that it allows where there are no constraints. Runs in the current folder. Fails with the first command that
-does, or where what it promises is not there. The environment, a gigabyte, stays only then.
+The commands and files are theirs, letter by letter; only what pip installs is the wheel that is given, and the newest versions
+that it allows where there are no constraints. Each page has a folder of its own in the current one. Fails with the first
+command that does, or where what they promise is not there. The environment, a gigabyte, stays only then.
 """
 
 from __future__ import annotations
@@ -14,43 +14,55 @@ import sys
 import venv
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
-HEADING = "## Without the repository"
-PROMISED = (
-    "runs/CartPole-v1-ppo-0/champion",
-    "runs/CartPole-v1-ppo-0/report.html",
-    "studies/corridor/report.html",
-    "studies/corridor/study.csv",
-)
-ACTS = """
-import numpy, onnxruntime
-session = onnxruntime.InferenceSession("policy.onnx")
-(action,) = session.run(["action"], {"obs": numpy.zeros((3, 4), "float32")})
-assert action.shape == (3,) and set(action.tolist()) <= {0, 1}
-"""
+ROOT = Path(__file__).parents[2]
+SECTIONS = {  # of each page from which heading on, and what is there in the end
+    "README.md": ("## Without the repository", ("runs/CartPole-v1-ppo-0/report.html", "studies/corridor/report.html")),
+    "docs/tutorials/quickstart.md": (
+        "# Quickstart",
+        ("runs/CartPole-v1-ppo-0/champion", "runs/CartPole-v1-ppo-0/report.html", "champion.mp4", "policy.onnx"),
+    ),
+    "docs/tutorials/your_environment.md": (
+        "# Your own environment",
+        ("runs/Corridor-ppo-0/champion", "runs/balloon-ppo-0/champion"),
+    ),
+    "docs/tutorials/first_study.md": (
+        "# Your first study",
+        ("studies/first-study/report.html", "studies/first-study/study.csv"),
+    ),
+}
+INSTALLS = re.compile(r"pip install (?:-e '\.|'shoal)(\[[^\]]*\])'$")
+OF_A_CLONE = re.compile(r"git clone |cd |python3 -m venv |source ")  # what makes the place that is here already
 
 
 def main(wheel: Path, constraints: Path | None = None) -> None:
-    section = README.read_text(encoding="utf-8").partition(HEADING)[2].partition("\n## ")[0]
-    blocks = re.findall(r"```(\w+)\n(.*?)```", section, re.DOTALL)
-    commands = [
-        line[2:].partition("#")[0].strip() for kind, text in blocks if kind == "console" for line in text.splitlines()
-    ]
-    for kind, text in blocks:
-        if kind != "console":
-            name = text.splitlines()[0].removeprefix("# ")
-            Path(name).write_text(text)
     venv.create("empty", with_pip=True)
-    assert commands[0] == "pip install 'shoal[onnx]'", commands[0]
     pins = f"--constraint {constraints}" if constraints else ""
-    commands[0] = f"python -m pip install --quiet {pins} '{wheel}[onnx]'"
-    for command in commands:
-        print(f"$ {command}", flush=True)
-        subprocess.run(f". empty/bin/activate && {command}", shell=True, check=True)
-    missing = [place for place in PROMISED if not Path(place).exists()]
-    assert not missing, missing
-    subprocess.run(["empty/bin/python", "-c", ACTS], check=True)
+    for page, (heading, promised) in SECTIONS.items():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        end = rf"(?=^{'#' * heading.count('#')} |\Z)"
+        section = re.search(rf"^{heading}$.*?{end}", text, re.DOTALL | re.MULTILINE)
+        assert section, (page, heading)
+        print(f"# {page}", flush=True)
+        folder = Path(Path(page).stem)
+        folder.mkdir()
+        follow(section[0], folder, f"python -m pip install --quiet {pins} '{wheel}\\1'")
+        missing = [place for place in promised if not (folder / place).exists()]
+        assert not missing, missing
     shutil.rmtree("empty")
+
+
+def follow(section: str, folder: Path, install: str) -> None:
+    """Write the files that a section shows, and run its commands, in their order."""
+    for kind, text in re.findall(r"^```(\w+)\n(.*?)^```", section, re.DOTALL | re.MULTILINE):
+        if named := re.match(r"# (\w+\.\w+)\n", text):
+            (folder / named[1]).write_text(text, encoding="utf-8")
+        lines = [line[2:].partition("  #")[0].strip() for line in text.splitlines() if line.startswith("$ ")]
+        for command in lines if kind == "console" else ():
+            if OF_A_CLONE.match(command):
+                continue
+            print(f"$ {command}", flush=True)
+            activated = f". ../empty/bin/activate && {INSTALLS.sub(install, command)}"
+            subprocess.run(activated, cwd=folder, shell=True, check=True)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any
 import jax
 
 from shoal.core.errors import BadField, check_names
-from shoal.core.schema import dotted
 from shoal.core.extras import install
+from shoal.core.schema import dotted
 from shoal.environments.brax import downwards, simulated
 from shoal.environments.device import DeviceEnvironment, accepted, quiet
 from shoal.environments.envpool import folders_of
