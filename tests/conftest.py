@@ -23,7 +23,7 @@ from hypothesis.configuration import set_hypothesis_home_dir  # noqa: E402
 
 from shoal.members.compilation_cache import keep_whole  # noqa: E402
 
-pytest_plugins = ["support.memory", "support.messages"]
+pytest_plugins = ["support.browser", "support.memory", "support.messages"]
 
 # The same examples in each test run, few of them; `examples` of support/cases.py takes more in `make learn`. An example may
 # compile a program, which is slow the first time.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urldefrag
 
 import pytest
@@ -80,3 +81,26 @@ def test_searching_a_word_of_the_field_finds_a_page(site: Path, term: str) -> No
     index = json.loads((site / "search/search_index.json").read_text())["docs"]
     found = {part["location"].partition("#")[0] for part in index if term in f"{part['title']} {part['text']}".lower()}
     assert "reference/glossary.html" in found
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_pages_opened_from_disk_ask_nothing_of_a_network_and_fit_a_phone(site: Path, chromium: Any) -> None:
+    """Each page; and the search works there too."""
+    asked: list[str] = []
+    context = chromium.new_context(viewport={"width": 390, "height": 800}, offline=True)
+    page = context.new_page()
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: asked.append(str(error)))
+    wide = []
+    for file in sorted(site.rglob("*.html")):
+        page.goto(file.as_uri())
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            wide.append(file.name)
+    assert not [what for what in asked if not what.startswith(("file:", "data:"))] and not wide
+    page.goto((site / "tutorials/quickstart.html").as_uri())
+    page.set_viewport_size({"width": 1280, "height": 800})
+    page.click(".md-search__input")
+    page.keyboard.type("callback")
+    page.wait_for_selector(".md-search-result__item >> text=Callbacks and early stopping")
+    context.close()

@@ -1,6 +1,6 @@
-"""What README and the tutorials show a newcomer, where nothing is but what they install: `python newcomer.py WHEEL [CONSTRAINTS]`.
+"""What README and the tutorials show a newcomer, with nothing but what they install: `newcomer.py WHEEL [CONSTRAINTS]`.
 
-The commands and files are theirs, letter by letter; only what pip installs is the wheel that is given, and the newest versions
+Commands and files are theirs, letter by letter; only what pip installs is the wheel that is given, and the newest versions
 that it allows where there are no constraints. Each page has a folder of its own in the current one. Fails with the first
 command that does, or where what they promise is not there. The environment, a gigabyte, stays only then.
 """
