@@ -78,7 +78,7 @@ docs: .venv/dev     ## the docs as a site, at http://127.0.0.1:8000, and in dist
 LATER = $(shell for python in python3.14 python3.13 python3.12 $(HOME)/.pyenv/versions/3.1[2-9]*/bin/python3; do \
 	$$python -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
 
-package: .venv/dev  ## sdist and wheel in dist/, and with that wheel, where nothing else is, what README promises a newcomer
+package: .venv/dev  ## sdist and wheel in dist/, and with that wheel, where nothing else is, what README and the tutorials show a newcomer
 	rm -rf dist/shoal-* dist/newcomer*
 	$(BIN)/python -m build --outdir dist
 	mkdir dist/newcomer dist/newcomer-later
