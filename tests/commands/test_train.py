@@ -79,12 +79,21 @@ def test_result(six: Path) -> None:
     last = lineage(six, 5)
     assert result["fitness"] == {str(uid): row["fitness"] for uid, row in last.items()}
     champion = result["champion"]
-    assert set(champion) == {"uid", "generation", "selection_fitness", "final_selection", "evaluation", "hyper"}
+    assert set(champion) == {
+        "uid",
+        "generation",
+        "selection_fitness",
+        "final_selection",
+        "evaluation",
+        "returns",
+        "hyper",
+    }
     assert set(champion["evaluation"]) == {"mean", "standard_error", "episodes"}
     selection = champion["final_selection"]
     assert (selection["candidates"], selection["episodes"], selection["champion"]["episodes"]) == (2, 8, 4)
     assert champion["evaluation"]["episodes"] == 8
     assert 8 <= champion["evaluation"]["mean"] <= 60
+    assert len(champion["returns"]) == 8 and np.mean(champion["returns"]) == champion["evaluation"]["mean"]
     assert result["environment_steps"] == 4 * 6 * 64
     measured = sum(row["fitness"] * row["episodes"] for row in rows(six / "lineage.jsonl"))
     assert result["evaluation_steps"] == measured + selection["steps"]

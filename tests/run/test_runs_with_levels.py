@@ -81,6 +81,7 @@ def test_test_levels_change_nothing_before_the_end(tmp_path: Path) -> None:
     champions = [told["result"]["champion"] for told in (a, b)]
     assert [champion.pop("evaluation")["mean"] > 1e6 for champion in champions] == [False, True]
     assert [champion["levels"].pop("test")["mean"] > 1e6 for champion in champions] == [False, True]
+    assert [max(champion.pop("returns")) > 1e6 for champion in champions] == [False, True]
     assert champions[0] == champions[1]
 
 

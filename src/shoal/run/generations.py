@@ -16,7 +16,6 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats
-from shoal.core.yaml_text import plain
 from shoal.distributed.synchronous import Evolved, KnownMembers
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.records.callback import Start
@@ -25,7 +24,7 @@ from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
 from shoal.run.final_selection import episodes_of, places
 from shoal.run.provenance import FILE
-from shoal.run.result import final_evaluation
+from shoal.run.result import as_json, final_evaluation
 from shoal.run.rundir import Totals
 from shoal.run.start import to_save
 
@@ -65,7 +64,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 c.files.record(held)
             summary = final_evaluation(c, state) | {"provenance": made_by}
             if c.leading:
-                c.files.write("result.json", json.dumps(plain(summary), indent=1, allow_nan=False))
+                c.files.write("result.json", as_json(summary))
             c.processes.exchange.broadcast("done")
     except BadInput as error:
         if c.files.checkpoints.generations():

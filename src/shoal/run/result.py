@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shoal.core.keys import derive
 from shoal.core.population import ChampionSoFar, Seed
+from shoal.core.yaml_text import plain
 from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -84,11 +89,24 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
     """Evaluate the champion on held-out episodes, for result.json; where there are levels, of those of each purpose."""
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 
-    def play(key: Seed, levels: str) -> dict[str, Any]:
+    def play(key: Seed, levels: str) -> np.ndarray:
         policy = Policy(champion.learned, champion.hyper)
-        return statistics(shard.test([policy], key, e.final_episodes, levels)[0][0])
+        return shard.test([policy], key, e.final_episodes, levels)[0][0]
 
     if e.levels is None:
-        return {"evaluation": play(key, "test")}
-    levels = {name: with_interval(play(derive(key, name), name)) for name in e.levels.spans()}
-    return {"evaluation": levels["test"], "levels": levels}
+        returns = play(key, "test")
+        return {"evaluation": statistics(returns), "returns": _recorded(returns)}
+    played = {name: play(derive(key, name), name) for name in e.levels.spans()}
+    levels = {name: with_interval(statistics(returns)) for name, returns in played.items()}
+    return {"evaluation": levels["test"], "levels": levels, "returns": _recorded(played["test"])}
+
+
+def _recorded(returns: np.ndarray) -> list[float | None]:
+    """Returns of single episodes in as few digits as a figure of them needs."""
+    return [float(f"{x:.5g}") if np.isfinite(x) else None for x in np.asarray(returns).tolist()]
+
+
+def as_json(summary: dict[str, Any]) -> str:
+    """The text of result.json: a line for each field, and one for a list of numbers."""
+    text = json.dumps(plain(summary), indent=1, allow_nan=False)
+    return re.sub(r"\[\n[^][{}\"]+\]", lambda listed: re.sub(r"\s+", " ", listed[0]), text)
