@@ -44,6 +44,12 @@ def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert rows["three"][3] == "–" and rows["three"][-1] == "no result yet"
     curves = re.findall(r'<path class="curve c(\d)"', page)
     assert sorted(curves) == ["0", "0", "1", "1", "2", "2"], "two figures, each with a line for every run"
+    assert re.findall(r'<path class="area faint c(\d)"', page) == ["0", "1", "2"], "a band over the members of each"
+    assert "<h1>one, two, three</h1>" in page
+    values = {row[0]: row[1:] for row in cells(page, "hyperparameters")}
+    assert values["hyperparameter"] == ["one", "two", "three"]
+    ended = result["champion"]["hyper"]["learning_rate"]
+    assert float(values["learning_rate"][0]) == pytest.approx(ended, rel=5e-3)
     assert [line.split()[0] for line in told.out.splitlines()[1:4]] == ["one", "two", "three"]
 
 

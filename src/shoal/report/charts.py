@@ -197,7 +197,7 @@ def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary:
 
 def _lies_on(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray) -> bool:
     """True where a part of a line that one would notice hides another one."""
-    apart = np.abs(y - np.interp(x, other_x, other_y)) if len(other_x) else np.empty(0)
+    apart = np.abs(y - np.interp(x, other_x, other_y, np.nan, np.nan)) if len(other_x) else np.empty(0)
     known = apart[np.isfinite(apart)]
     return bool(len(known) and (known < HIDDEN).mean() > NOTICED)
 

@@ -14,13 +14,14 @@ from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.report import charts
 from shoal.report.charts import Axis
+from shoal.report.layout import quantile
 from shoal.report.lineage import flat, inner, number
 from shoal.report.over_time import nothing
 from shoal.report.page import Section
 from shoal.report.palette import series
 from shoal.report.rendering import Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
-from shoal.report.words import duration, many, text
+from shoal.report.words import duration, text
 from shoal.report.workspace import is_workspace, read_workspace
 
 OWN = ("run_dir", "exchange.worker")  # what no two runs have in common
@@ -32,15 +33,21 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     """Write the page of these runs, and return its table of champions, heads first. Raises BadInput."""
     if len(paths) < 2:
         raise BadInput("one run is nothing to compare: name at least two")
-    runs = {escape(str(path)): read_workspace(path) if is_workspace(path) else read_run(path) for path in paths}
-    if len(runs) < len(paths):
+    if len({path.resolve() for path in paths}) < len(paths):
         raise BadInput("each run is compared once: the same one is named twice")
-    for path, run in runs.items():
+    read = [read_workspace(path) if is_workspace(path) else read_run(path) for path in paths]
+    for path, run in zip(paths, read, strict=True):
         if not run.metrics:
             raise BadInput(f"{path}: no generation has been recorded yet")
+    unique = len({run.name for run in read}) == len(read)
+    runs = {run.name if unique else escape(str(path)): run for path, run in zip(paths, read, strict=True)}
     differing, champions = differences(runs), _champions(runs)
-    names = ", ".join(runs)
-    header = rendered("comparison_header.html", heading=many(len(runs), "run"), names=names)
+    names = " and ".join(runs) if len(runs) == 2 else ", ".join(runs)
+    scores = {name: number(run.tested.get("mean")) for name, run in runs.items()}
+    known = sorted((name for name in runs if scores[name] == scores[name]), key=lambda name: -scores[name])
+    told = ", ".join(f"{name} {text(scores[name])}" for name in known)
+    abstract = f"Champions on held-out episodes: {told}." if told else "No champion has been evaluated yet."
+    header = rendered("comparison_header.html", heading=names, abstract=abstract)
     page = rendered(
         "page.html", title=f"{names}: a comparison", header=header, footer="Read from the files of these runs.",
         sections=[*_sections(runs, champions, differing)],
@@ -66,10 +73,22 @@ def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[
     yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", [curves])
     intro = "Return of each champion on held-out episodes, on which nothing was selected."
     yield Section("champions", "Champions", intro, [parts.table(champions[0], champions[1:], "Champions")])
+    tuned = list(dict.fromkeys(name for run in runs.values() for name in run.space))
+    if tuned:
+        intro = "The values that each champion ended with; – where a run has none."
+        rows = [[name, *(_ended(run, name) for run in runs.values())] for name in tuned]
+        values = parts.table(["hyperparameter", *runs], rows, "Hyperparameters of the champions")
+        yield Section("hyperparameters", "Hyperparameters", intro, [values])
     intro = "The fields of the experiments that are not the same in all runs."
     none = parts.empty("Nothing differs but the place of the run.")
     table = parts.table(["field", *runs], differing, "Differences") if differing else none
     yield Section("differences", "Differences", intro, [table])
+
+
+def _ended(run: Run, name: str) -> float:
+    """The value of a hyperparameter with which the champion of a run ended; NaN where it has none."""
+    along = run.along(run.lineage.hyper[name])[run.trace[0]] if name in run.lineage.hyper else np.empty(0)
+    return float(along[-1]) if len(along) else np.nan
 
 
 def _curves(runs: dict[str, Run], name: str, heading: str) -> Figure:
@@ -79,15 +98,32 @@ def _curves(runs: dict[str, Run], name: str, heading: str) -> Figure:
     if not np.isfinite(np.concatenate([*curves.values()])).all(axis=1).any():
         return nothing(heading, "No run has recorded a fitness.")
     x, y = Axis.over(np.r_[0.0, every[:, 0]], STEPS, short=True), Axis.over(every[:, 1], "fitness", 0.04)
-    lines = [(path, series(at), curve[:, 0], curve[:, 1]) for at, (path, curve) in enumerate(curves.items())]
+    lines = [
+        (
+            path,
+            series(at),
+            curve[:, 0],
+            np.stack([curve[:, 1], *_quartiles(runs[path])]) if name == "median" else curve[:, 1],
+        )
+        for at, (path, curve) in enumerate(curves.items())
+    ]
     finding = "; ".join(f"{path} ends at {text(float(curve[-1, 1]))}" for path, curve in curves.items()) + "."
     drawn = charts.lines_plot(x, y, lines, heading, finding)
-    return Figure(heading, finding, prose("compared_curves"), drawn)
+    return Figure(heading, finding, prose("compared_curves", banded=name == "median"), drawn)
 
 
 def _curve(run: Run, name: str) -> np.ndarray:
     """[G, 2] Steps, and the fitness of this kind after so many."""
     return np.array([[number(row.get("steps")), number(inner(row, "fitness").get(name))] for row in run.metrics])
+
+
+def _quartiles(run: Run) -> list[np.ndarray]:
+    """[2][G] The quartiles of the fitness of members, at each line of the metrics; NaN where members are not known."""
+    row = {generation: at for at, generation in enumerate(run.lineage.generations.tolist())}
+    generations = [line.get("generation") for line in run.metrics]
+    at = [row.get(generation, -1) if isinstance(generation, int) else -1 for generation in generations]
+    fitness = np.vstack([run.lineage.fitness, np.full((1, len(run.lineage.uids)), np.nan)])[at]
+    return [quantile(fitness, q) for q in (0.25, 0.75)]
 
 
 def _champions(runs: dict[str, Run]) -> list[list[str]]:
