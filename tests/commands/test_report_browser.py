@@ -158,6 +158,17 @@ def test_a_page_of_eight_members_is_read_in_a_few_screens(visit: Callable[..., A
     assert visit("small").evaluate("document.documentElement.scrollHeight") < 6800
 
 
+def test_figures_are_saved(visit: Callable[..., Any]) -> None:
+    """As a picture, and the numbers behind it as a table."""
+    page = visit()
+    for section, word, start in (("best", "PNG", b"\x89PNG"), ("fitness", "CSV", b'"generation","best"')):
+        with page.expect_download() as saved:
+            page.locator(f"#{section} figure .save button", has_text=word).first.click()
+        assert Path(saved.value.path()).read_bytes().startswith(start) and saved.value.suggested_filename.endswith(
+            word.lower()
+        )
+
+
 def test_closed_sections_open_from_the_bar(visit: Callable[..., Any]) -> None:
     page = visit()
     closed = page.locator("section > details:not([open])")

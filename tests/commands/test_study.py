@@ -59,7 +59,7 @@ def test_a_study(tmp_path: Path) -> None:
     done = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
     assert done.code == 0, done.err
     assert "3 of 3 runs" in done.out and "report: open" in done.out
-    assert "too few runs to compare arms" in (tmp_path / "out/report.html").read_text()
+    assert "Too few seeds for any significant difference" in (tmp_path / "out/report.html").read_text()
     assert (tmp_path / "out/runs/again/0/experiment.yaml").read_text().find("seed: 1000000") > 0
     # what is done stays when seeds are added
     before = (tmp_path / "out/runs/pbt/0/result.json").stat().st_mtime_ns

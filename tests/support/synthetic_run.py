@@ -137,6 +137,7 @@ def write_run(
                 "generation": best["generation"],
                 "selection_fitness": selected,
                 "evaluation": {"mean": selected - 11.7, "standard_error": 1.24, "episodes": 100},
+                "returns": [*(selected - 11.7 + draw.normal(0, 12.4, 99)).round(2).tolist(), None],
                 "hyper": lineage[-population + best["uid"]]["hyper"],
             },
             "environment_steps": generations * interval * population,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from shoal.report.rendering import Markup, prose, rendered
 from shoal.report.run import Run
 from shoal.report.words import duration, many, short, text
 
+BINS = 24  # of the champion's returns
 TESTED = {"mean": "mean", "error": "standard_error", "episodes": "episodes"}  # of the final evaluation
 STATUS = {"done": "finished", "stopped": "finished", "interrupted": "interrupted"}  # of a result
 
@@ -95,8 +97,29 @@ def _champion(run: Run) -> dict[str, Any]:
         "generation": generation,
         "selected": float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected,
         "levels": on_levels(run),
+        "distribution": _distribution(inner(run.result, "champion").get("returns")),
         "rivals": len(run.workers) if worker else 1,
         **{name: number(run.tested.get(of)) for name, of in TESTED.items()},
+    }
+
+
+def _distribution(returns: object) -> dict[str, Any]:
+    """Bars of a histogram of returns, in per cent of the highest, with their words; empty where all are equal."""
+    known = np.array([number(x) for x in returns]) if isinstance(returns, list) else np.empty(0)
+    known = known[np.isfinite(known)]
+    if not len(known) or np.ptp(known) == 0:
+        return {}
+    counts, edges = np.histogram(known, BINS)
+    ends = [f"{text(low)} to {text(high)}" for low, high in pairwise(edges.tolist())]
+    titles = [f"{end}: {many(n, 'episode')}" for end, n in zip(ends, counts.tolist(), strict=True)]
+    place = 100 * float((known.mean() - edges[0]) / (edges[-1] - edges[0]))
+    bars = [*zip((100 * counts / counts.max()).tolist(), titles, strict=True)]
+    return {
+        "bars": bars,
+        "low": float(edges[0]),
+        "high": float(edges[-1]),
+        "median": float(np.median(known)),
+        "mean": place,
     }
 
 

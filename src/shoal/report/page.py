@@ -9,6 +9,7 @@ from typing import NamedTuple
 from shoal.core.atomic import write_file
 from shoal.report import best, diversity, family_tree, figures, generalisation, learning, search, tables
 from shoal.report.layout import Layout
+from shoal.report.lineage import inner
 from shoal.report.overview import overview, title
 from shoal.report.rendering import Block, Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
@@ -56,7 +57,8 @@ def render(run: Run) -> str:
         f"Run “{run.name}”. Point at a figure for its values; with the keyboard, focus a figure and use the arrow keys."
     )
     return rendered(
-        "page.html", title=title(run), header=overview(run), sections=[*_sections(layout)], footer=footer,
+        "page.html", title=title(run), header=overview(run), sections=[*_sections(layout)],
+        footer=parts.elsewhere(footer, inner(run.experiment, "wandb")),
         data=layout.data if len(run.lineage.generations) else {},
     )  # fmt: skip
 

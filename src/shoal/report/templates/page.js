@@ -34,6 +34,63 @@
     const value = row => { const v = parseFloat(row.cells[at].dataset.v); return isNaN(v) ? (down ? -Infinity : Infinity) : v; };
     body.append(...[...body.rows].sort((a, b) => down ? value(b) - value(a) : value(a) - value(b)));
   });
+
+  // ---- figures to save: as they look, and the numbers behind them
+  const PAINT = ['fill', 'stroke', 'stroke-width', 'stroke-opacity', 'opacity', 'stroke-dasharray', 'stroke-linecap', 'stroke-linejoin', 'vector-effect'];
+  function save(name, address) {
+    const link = element('a');
+    [link.href, link.download] = [address, name];
+    link.click();
+  }
+  function picture(figure, name) {
+    const plot = figure.querySelector('.plot:not([hidden])'), svg = plot.querySelector('svg').cloneNode(true);
+    const keys = figure.querySelector('.legend'), of = plot.getBoundingClientRect(), whole = figure.getBoundingClientRect();
+    const top = Math.min(of.top - 44, keys ? keys.getBoundingClientRect().top - 12 : Infinity), bottom = Math.max(of.bottom + 52, keys ? keys.getBoundingClientRect().bottom + 12 : 0);
+    const shown = plot.querySelectorAll('path');
+    svg.querySelectorAll('path').forEach((path, i) => { for (const name of PAINT) path.style.setProperty(name, getComputedStyle(shown[i]).getPropertyValue(name)); });
+    for (const [name, value] of [['xmlns', 'http://www.w3.org/2000/svg'], ['width', of.width], ['height', of.height]]) svg.setAttribute(name, value);
+    const image = new Image(), canvas = element('canvas'), pen = canvas.getContext('2d');
+    image.onload = () => {
+      [canvas.width, canvas.height] = [2 * whole.width, 2 * (bottom - top)];
+      pen.scale(2, 2);
+      pen.fillStyle = getComputedStyle(figure).backgroundColor;
+      pen.fillRect(0, 0, whole.width, bottom - top);
+      pen.translate(-whole.left, -top);
+      pen.drawImage(image, of.left, of.top, of.width, of.height);
+      for (const key of figure.querySelectorAll('.key')) {
+        const box = key.getBoundingClientRect();
+        pen.fillStyle = getComputedStyle(key).color;
+        pen.fillRect(box.left, box.top, box.width, Math.max(2, box.height));
+      }
+      pen.textBaseline = 'middle';
+      for (const word of [...plot.querySelectorAll('.words i'), ...figure.querySelectorAll('.legend li')]) {
+        if (!word.lastChild) continue;
+        const range = document.createRange(), look = getComputedStyle(word);
+        range.selectNodeContents(word.lastChild);
+        const box = range.getBoundingClientRect(), lines = word.lastChild.textContent.trim().split('\n');
+        [pen.font, pen.fillStyle] = [look.font, look.color];
+        if (box.width) lines.forEach((line, i) => pen.fillText(line, box.left, box.top + box.height * (i + .5) / lines.length));
+      }
+      save(`${name}.png`, canvas.toDataURL());
+    };
+    image.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
+  }
+  function numbers(table, name) {
+    const quoted = cell => `"${cell.textContent.replaceAll('"', '""')}"`;
+    const rows = [...table.rows].map(row => [...row.cells].map(quoted).join());
+    save(`${name}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(rows.join('\n'))}`);
+  }
+  for (const figure of document.querySelectorAll('figure:has(.plot)')) {
+    const name = figure.querySelector('h3').textContent, table = figure.querySelector('details table'), line = element('p', 'save');
+    for (const [word, act] of [['PNG', () => picture(figure, name)], ...(table ? [['CSV', () => numbers(table, name)]] : [])]) {
+      const button = element('button', '', word);
+      button.type = 'button';
+      button.title = `Save this figure as ${word}`;
+      button.addEventListener('click', act);
+      line.append(button);
+    }
+    figure.append(line);
+  }
   if (!data.places) return;
 
   // ---- one member, found in every figure
