@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import threading
 import time
 from collections.abc import Callable
@@ -15,25 +14,12 @@ from pathlib import Path
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.records.screen import Screen
+from shoal.report.rendering import rendered
 
 ADDRESS = "127.0.0.1"  # this machine only
 WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # files that a page depends on
 INTERVAL = 1.0  # seconds between two checks of them
 OVER = "over"
-
-# Reloads a page when its stamp has changed; the browser keeps the scroll position. Errors, such as while the run is moved,
-# are ignored.
-RENEWAL = """<script>
-(() => {
-  const shown = STAMP;
-  const look = async () => {
-    const stamp = await fetch("/stamp").then((answer) => answer.ok ? answer.text() : shown).catch(() => shown);
-    if (stamp !== shown) return location.reload();
-    if (!stamp.startsWith("over")) setTimeout(look, 1000);
-  };
-  look();
-})();
-</script>"""
 
 
 def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) -> None:
@@ -100,7 +86,7 @@ class _Page:
 
 def renewal(stamp: str) -> str:
     """The script that reloads a page with this stamp; the stamp of an error page is ""."""
-    return RENEWAL.replace("STAMP", json.dumps(stamp))
+    return rendered("reload.html", stamp=stamp)
 
 
 def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
