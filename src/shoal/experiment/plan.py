@@ -240,5 +240,5 @@ def _shards(e: Experiment, kind: Kind, processes: int) -> int:
         problem = f"each of the {processes} processes needs one"
         raise BadField("shards", problem, "start fewer, or raise shards", value=count)
     if e.population % count:
-        raise BadField("population", f"must be a multiple of its {count} shards", value=e.population)
+        raise BadField("shards", f"must divide population = {e.population}", value=count)
     return count

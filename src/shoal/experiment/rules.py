@@ -23,6 +23,7 @@ LIMITS = {
     "interval": (1, INT64),
     "budget": (1, INT64),
     "time_limit": (0.001, INT32),
+    "shards": (1, 1_000_000),
     "seed": (0, INT32),
     "final_episodes": (1, INT32),
     "fitness.episodes": (1, INT32),
@@ -73,11 +74,6 @@ RULES = (
         "is measured for one process without shards",
         "write a number",
     ),
-    Rule(
-        "shards",
-        lambda e, m: e.shards is not None and (e.shards < 1 or e.population % e.shards),
-        "must be at least 1 and divide population = {e.population}",
-    ),
     *(_beside(f"exchange.{option}", f"exchange: {name}", _exchanged(name)) for option, name in OF_EXCHANGE.items()),
     Rule(
         "exchange",
@@ -89,12 +85,6 @@ RULES = (
         "method",
         lambda e, m: m.ends_members and e.divided,
         "ends members before the run does, which needs one shard in one process",
-        "write method: pbt",
-    ),
-    Rule(
-        "method",
-        lambda e, m: m.ends_members and e.external,
-        "ends members before the run does, which external trainers such as {e.agent} cannot",
         "write method: pbt",
     ),
     Rule(

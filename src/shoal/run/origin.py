@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from shoal.core.arrays import Arrays, Named, as_tree
-from shoal.core.atomic import Damaged
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
@@ -16,6 +15,7 @@ from shoal.experiment.files import of_run
 from shoal.experiment.plan import Plan
 from shoal.experiment.trust import untrusted
 from shoal.run import checkpoint
+from shoal.run.champion import champion_told
 from shoal.run.members import read_members
 
 
@@ -111,11 +111,9 @@ def _population(plan: Plan, run: Path) -> Origin:
 def _champion(plan: Plan, folder: Path) -> Origin:
     """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder, folder)
-    uid, generation = manifest.get("uid"), manifest.get("generation")
-    if type(uid) is not int or type(generation) is not int:
-        raise Damaged(f"{folder}: this is no champion")
+    best = champion_told(manifest, f"{folder}: ")
     n, (learned,) = plan.experiment.population, _fitting(plan, folder.parent, [arrays])
-    return Origin([learned] * n, {}, str(folder), generation, [uid] * n)
+    return Origin([learned] * n, {}, str(folder), best.generation, [best.uid] * n)
 
 
 def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:
