@@ -37,7 +37,7 @@ def _section(name: str) -> str:
 def _help(name: str) -> str:
     """The help of a command, without spaces at the ends of its lines."""
     out = StringIO()
-    with patch.dict(os.environ, COLUMNS="86"), redirect_stdout(out), suppress(SystemExit):
+    with patch.dict(os.environ, COLUMNS="80"), redirect_stdout(out), suppress(SystemExit):
         cli.main([name, "--help"])
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 
