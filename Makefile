@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers check format docs package newest clean cli-page
+.PHONY: help train test learn trainers check format docs package pictures newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -20,8 +20,8 @@ help:           ## show this list
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-train: .venv/core   ## train a population on CartPole and say what to look at
-	$(BIN)/shoal train experiments/cartpole.yaml
+train: .venv/core   ## train a population on Pendulum and say what to look at
+	$(BIN)/shoal train experiments/pendulum.yaml
 
 # Most tests compile longer than they run, so that compiling less thoroughly saves half of the time. These do not:
 LONG := tests/learn tests/faults tests/contract/test_same_bits.py
@@ -84,6 +84,16 @@ package: .venv/dev  ## sdist and wheel in dist/, and with that wheel, where noth
 	mkdir dist/newcomer dist/newcomer-later
 	cd dist/newcomer && $(PYTHON) ../../tests/support/newcomer.py ../shoal-*.whl ../../constraints.txt
 	cd dist/newcomer-later && if [ -n "$(LATER)" ]; then $(LATER) ../../tests/support/newcomer.py ../shoal-*.whl; fi
+
+PICTURES := dist/pictures
+pictures: .venv/dev ## the pictures of README: the run of `make train`, and the same members without copies
+	rm -rf $(PICTURES)
+	$(BIN)/shoal train experiments/pendulum.yaml --run-dir $(PICTURES)/pbt
+	$(BIN)/shoal train experiments/pendulum.yaml --run-dir $(PICTURES)/independent --method independent
+	for method in pbt independent; do \
+		$(BIN)/shoal play $(PICTURES)/$$method --population --video docs/images/$$method.gif; done
+	chromium --headless --no-sandbox --hide-scrollbars --window-size=1280,900 \
+		--screenshot=docs/images/report.png file://$(CURDIR)/$(PICTURES)/pbt/report.html
 
 newest:         ## the tests with the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv/newest

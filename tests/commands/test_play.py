@@ -223,10 +223,13 @@ def test_a_population_plays_side_by_side(tmp_path: Path, trace_cache: None, monk
 
 
 def test_where_pictures_stand() -> None:
-    pictures = [np.full((3, 4, 3), i, np.uint8) for i in (1, 2, 3)]
+    pictures = [np.full((3, 4, 3), i, np.uint8) for i in range(1, 8)]
     together = renderers.side_by_side(pictures)
-    assert together.shape == (2 * (3 + 4), 2 * (4 + 4), 3)
-    assert [together[a, b].tolist() for a in (3, 10) for b in (4, 12)] == [[1] * 3, [2] * 3, [3] * 3, [0] * 3]
+    assert together.shape == (2 * (3 + 4), 4 * (4 + 4), 3)
+    corners = together[3::7, 4::8]
+    np.testing.assert_array_equal(corners[..., 0], [[1, 2, 3, 4], [5, 6, 7, 0]])
+    shapes = {n: renderers.side_by_side(pictures[:1] * n).shape[:2] for n in (2, 4, 8, 16)}
+    assert shapes == {2: (7, 16), 4: (14, 16), 8: (14, 32), 16: (28, 32)}
     np.testing.assert_array_equal(renderers.side_by_side(pictures[:1]), pictures[0])
     assert renderers.side_by_side([np.zeros((1000, 1500, 3), np.uint8)] * 4).shape[1] <= renderers.WIDEST
 

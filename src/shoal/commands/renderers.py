@@ -214,7 +214,8 @@ def side_by_side(pictures: Sequence[Any]) -> Any:
     if len(pictures) == 1:
         return pictures[0]
     check_sizes(pictures)
-    columns = int(np.ceil(np.sqrt(len(pictures))))
+    square = int(np.ceil(np.sqrt(len(pictures))))
+    columns = min(range(square, 2 * square), key=lambda columns: -len(pictures) % columns)  # the fewest empty places
     rows = -(-len(pictures) // columns)
     height, width, _ = pictures[0].shape
     every = -(-columns * width // WIDEST)
