@@ -69,13 +69,7 @@ def test_there_are_pages() -> None:
     assert {"README.md", "CONTRIBUTING.md", "docs/architecture.md", "docs/reference/experiment.md"} <= set(TEXTS)
 
 
-# Pages that are still to be shortened.
-LONG = {
-    "README.md",
-}
-
-
-@pytest.mark.parametrize("page", sorted(set(TEXTS) - LONG - {"benchmarks/NOTES.md"}))
+@pytest.mark.parametrize("page", sorted(set(TEXTS) - {"benchmarks/NOTES.md"}))
 def test_sentences_cells_and_pages_are_short(page: str) -> None:
     text = TEXTS[page]
     assert [sentence for sentence in sentences(text) if len(words(sentence)) > 40] == []

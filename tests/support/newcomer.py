@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = {  # of each page from which heading on, and what is there in the end
-    "README.md": ("## Without the repository", ("runs/CartPole-v1-ppo-0/report.html", "studies/corridor/report.html")),
+    "README.md": ("## Start", ("runs/Acrobot-v1-ppo-0/report.html", "champion.mp4")),
     "docs/tutorials/quickstart.md": (
         "# Quickstart",
         ("runs/CartPole-v1-ppo-0/champion", "runs/CartPole-v1-ppo-0/report.html", "champion.mp4", "policy.onnx"),
@@ -31,7 +31,7 @@ SECTIONS = {  # of each page from which heading on, and what is there in the end
     ),
 }
 INSTALLS = re.compile(r"pip install (?:-e '\.|'shoal)(\[[^\]]*\])'$")
-OF_A_CLONE = re.compile(r"git clone |cd |python3 -m venv |source ")  # what makes the place that is here already
+OF_A_CLONE = re.compile(r"git clone |cd |make |python3 -m venv |source ")  # what makes the place that is here already
 
 
 def main(wheel: Path, constraints: Path | None = None) -> None:
