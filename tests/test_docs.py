@@ -413,6 +413,21 @@ def test_every_method_is_introduced(name: str) -> None:
     assert f"| [`{name}`](#{name}) |" in TEXTS["docs/reference/methods.md"]
 
 
+def test_networks_are_of_the_agents_that_have_their_fields() -> None:
+    """The table of fields and agents."""
+    table = re.findall(r"^\| (.*) \|$", TEXTS["docs/reference/networks.md"].partition("\n## ")[0], re.MULTILINE)
+    head, _, *rows = ([cell.strip() for cell in row.split("|")] for row in table)
+    for name, *told in rows:
+        field = name.split("`")[1]
+        having = ["yes" if field in {f.name for f in fields(module_of(agent).Config)} else "" for agent in head[1:]]
+        assert told == having, field
+
+
+def test_every_term_of_the_glossary_leads_somewhere() -> None:
+    terms = re.findall(r"^- \*\*.*", TEXTS["docs/reference/glossary.md"], re.MULTILINE)
+    assert len(terms) > 90 and [term for term in terms if "](" not in term] == []
+
+
 def test_every_extra_is_described() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert set(re.findall(r"^\| `(\w+)` \|", TEXTS["docs/reference/extras.md"], re.MULTILINE)) == set(extras)
