@@ -133,7 +133,7 @@ def test_any_sampled_run_has_a_page(
 ) -> None:
     text, page = report(write_sampled(tmp_path / "run", method, population, generations, **more), SAMPLED)
     assert not OF_COPYING.search(page.words.split("env: CartPole")[0])
-    assert f"method {method}" in page.words
+    assert f"Training run · {method}" in page.words
     assert f"{population * generations:,} members sampled in all" in page.words
     assert f"{population:,} members were sampled around it" in page.words
     assert ("No returns yet" in page.words) == (more.get("diverged") == 1.0)
@@ -227,7 +227,7 @@ def test_a_workspace_of_the_control(tmp_path: Path) -> None:
 
 def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
     _, page = report(write_run(tmp_path / "run", 4, 3), SECTIONS)
-    assert "method pbt" in page.words
+    assert "Training run · pbt" in page.words
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
@@ -263,7 +263,7 @@ def test_traits_not_names_make_the_page(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     _, page = report(run, SAMPLED)
     for words in (
-        "method lab:Nearby",
+        "Training run · lab:Nearby",
         "learned by a search nearby",
         own["explanation"],
         "No steps",

@@ -19,7 +19,7 @@ from shoal.report.rendering import parts
 from shoal.report.words import short, text
 
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
-HIDDEN, NOTICED = 0.006, 0.1  # lines so near to each other, on such a share of their points, are one to the eye
+HIDDEN, MOST = 0.006, 0.5  # lines so near to each other, on so many of their points, are one to the eye
 PERCENT = [(share / 4, f"{25 * share}%") for share in range(5)]  # ticks of an axis of shares
 
 
@@ -187,7 +187,8 @@ def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary:
         middle, *ends = y.place(np.atleast_2d(values))
         covered = sum(_lies_on(at, middle, *other) for other in below)
         below.append((at, middle))
-        looks += f" on{min(covered, 3)}" if covered else ""  # dashed, so that what it lies on is seen
+        if covered and " d" not in looks:  # which is dashed anyhow
+            looks += f" on{min(covered, 3)}"  # dashed, so that what it lies on is seen
         if ends:
             bands.append(Stroke(band(x.place(at), *ends), f"area faint {looks}"))
         layers.append(Stroke(line(x.place(at), middle), f"curve {looks}"))
@@ -196,10 +197,10 @@ def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary:
 
 
 def _lies_on(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray) -> bool:
-    """True where a part of a line that one would notice hides another one."""
+    """True where the most of a line hides another one."""
     apart = np.abs(y - np.interp(x, other_x, other_y, np.nan, np.nan)) if len(other_x) else np.empty(0)
     known = apart[np.isfinite(apart)]
-    return bool(len(known) and (known < HIDDEN).mean() > NOTICED)
+    return bool(len(known) and (known < HIDDEN).mean() > MOST)
 
 
 def _runs(x: np.ndarray, y: np.ndarray) -> Iterable[tuple[np.ndarray, np.ndarray]]:
