@@ -155,6 +155,16 @@ def test_light_imports(statement):
     assert not modules_after(statement) & heavy
 
 
+@pytest.mark.parametrize(
+    "given",
+    [["train", "--env", "foo:bar"], ["doctor", "--agent", "a2c"], ["train", "--method", "x"], ["resume", "nope"]],
+)
+def test_errors_in_names_do_not_wait_for_jax(given):
+    """Importing it takes seconds."""
+    main = f"from shoal.cli import main\ntry: main({given})\nexcept SystemExit as end: assert end.code == 2"
+    assert "jax" not in modules_after(main)
+
+
 def test_training_without_what_it_does_not_use():
     loaded = modules_after("import shoal.run.loop, shoal.experiment.plan")
     assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}

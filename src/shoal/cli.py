@@ -46,9 +46,10 @@ def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet
     Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
     """
     from shoal.experiment.files import blame
-    from shoal.run.loop import train as start
 
     experiment, changed = stated(file, flags, set)
+    from shoal.run.loop import train as start
+
     with blame(file, changed, always=False):
         return show(lambda callbacks: start(experiment, callbacks), quiet)
 
@@ -64,12 +65,13 @@ def resume(
     """Continue a run that was stopped, or train a finished one for more generations or longer."""
     from shoal.experiment.changes import check_changes
     from shoal.experiment.files import assign, of_run
-    from shoal.run.loop import resume as run_again
 
     look_here(trust_code)
     before, given = of_run(run), assignments(set) | ({"time_limit": time_limit} if time_limit else {})
     experiment = assign(before, given) if given else before
     check_changes(before, experiment)
+    from shoal.run.loop import resume as run_again
+
     fields = {path.partition(".")[0] for path in given}
     more = {name: x for name in fields if (x := getattr(experiment, name)) != getattr(before, name)}
     generations = more.pop("generations", generations)
@@ -256,10 +258,11 @@ def doctor(
     members: Annotated[bool, flag(None, "measure how many members take the time of one on this machine")] = False,
 ) -> int:
     """Check an experiment before a long run."""
-    from shoal.commands.doctor.examine import examine
     from shoal.experiment.files import blame
 
     experiment, changed = stated(file, flags, set)
+    from shoal.commands.doctor.examine import examine
+
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
     again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):

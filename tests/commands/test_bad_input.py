@@ -21,7 +21,7 @@ from support.cases import every_slow
 from support.messages import Said, shown
 from support.runs import SETTINGS, flags, rows, same_run, shoal, start
 
-from shoal.environments import registry
+from shoal.environments import suites
 from shoal.experiment.experiment import Experiment
 from shoal.methods import METHODS
 from shoal.records.jsonl import Lines
@@ -450,7 +450,7 @@ def test_bad_numbers_for_commands_on_a_run(six: Path, said: Said) -> None:
 def test_a_missing_extra_names_the_command_that_mends_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    monkeypatch.setattr(suites, "installed", lambda suite: suite != "brax")
     for env in ("brax:ant", "ant"):
         said(refused(tmp_path, *flags(tmp_path / "r", env=env)))
 

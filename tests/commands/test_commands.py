@@ -457,9 +457,9 @@ def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_envs_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shoal.environments import registry
+    from shoal.environments import suites
 
-    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    monkeypatch.setattr(suites, "installed", lambda suite: suite != "brax")
     assert f"brax is not installed: {install('brax')}" in shoal("envs").out
     assert "is not installed" not in shoal("envs", "gymnax:Pendulum-v1").out
     assert shoal("envs", "brax").code == 0

@@ -526,9 +526,9 @@ def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_missing_extra(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
-    from shoal.environments import registry
+    from shoal.environments import suites
 
-    monkeypatch.setattr(registry, "installed", lambda suite: suite != "brax")
+    monkeypatch.setattr(suites, "installed", lambda suite: suite != "brax")
     for env in ("brax:ant", "ant"):
         with pytest.raises(BadInput) as error:
             build_run(tiny(env=env))

@@ -10,7 +10,7 @@ from shoal.core.backend import on_jax
 from shoal.core.env_parameters import PREFIX
 from shoal.core.extras import install
 from shoal.core.spec import describe
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.host import HostEnvironment
 from shoal.environments.randomised import RANDOMISE
@@ -25,10 +25,10 @@ def list_environments(pattern: str, screen: Screen) -> None:
         found = [name for name in registry.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         some |= bool(found) or pattern.lower() in f"{suite}:"
-        if not registry.installed(suite):
+        if not suites.installed(suite):
             if ":" in pattern and not pattern.startswith(f"{suite}:"):
                 continue  # of another suite
-            missing = f" is not installed: {install(suite)} (package {about.package})"
+            missing = f" is not installed: {install(suite)} (package {suites.PACKAGES[suite]})"
             screen.print(styled((suite, "bold"), missing))
         elif found:
             kind = "device, compiled with the training" if about.on_device else "host"

@@ -135,15 +135,22 @@ NOTHING = Flags()
 
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
-    """The experiment of a file and flags, and the fields that flags set."""
+    """The experiment of a file and flags, and the fields that flags set. Names are checked before JAX is imported."""
     from shoal.commands.shipped import found
+    from shoal.environments import suites
     from shoal.experiment.experiment import Experiment
-    from shoal.experiment.files import assign, read
+    from shoal.experiment.files import assign, blame, read
+    from shoal.experiment.rules import check
 
     look_here()
     experiment = read(found(file)) if file else Experiment()
     given = flags.given() | assignments(set)
-    return assign(experiment, given), list(given)
+    experiment = assign(experiment, given)
+    with blame(file, given, always=False):
+        check(experiment)
+        if isinstance(experiment.env, str) and not experiment.external:
+            suites.check(experiment.env)
+    return experiment, list(given)
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:

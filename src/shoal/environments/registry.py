@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import re
 import sys
@@ -11,9 +10,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField, nearest
-from shoal.core.extras import install
 from shoal.core.user_code import call_own, import_from
-from shoal.environments import atari, envpool
+from shoal.environments import atari, envpool, suites
 from shoal.environments.brax import brax_environment
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.gymnasium import (
@@ -27,6 +25,7 @@ from shoal.environments.gymnax import gymnax_environment, import_gymnax
 from shoal.environments.host import HostEnvironment
 from shoal.environments.jumanji import jumanji_environment
 from shoal.environments.playground import playground_environment
+from shoal.environments.suites import missing
 
 Environment = DeviceEnvironment | HostEnvironment
 VERSION = re.compile(r"-v(\d+)$")
@@ -62,7 +61,6 @@ LISTED = {  # here, because importing these packages takes seconds; of envpool t
 class Suite(NamedTuple):
     """Environments that come with one package."""
 
-    package: str
     make: Callable[[str, dict[str, Any]], Environment]  # by name, with options
     names: Callable[[], Iterable[str]]  # all that it has, where it is installed
     on_device: bool  # whether they are compiled with the training
@@ -76,8 +74,8 @@ def _of_gymnasium(name: str, options: dict[str, Any]) -> HostEnvironment:
 
 
 def _in_gymnasium() -> Iterable[str]:
-    missing = missing_extras()
-    return (name for name in _offered() if family(name) not in missing)
+    extras = missing_extras()
+    return (name for name in _offered() if family(name) not in extras)
 
 
 def _offered() -> list[str]:
@@ -94,61 +92,42 @@ def _offered() -> list[str]:
 
 
 SUITES = {  # in the order in which a bare name is looked for
-    "gymnax": Suite("gymnax", gymnax_environment, lambda: import_gymnax().registered_envs, True),
-    "brax": Suite("brax", brax_environment, lambda: LISTED["brax"], True),
-    "jumanji": Suite("jumanji", jumanji_environment, lambda: LISTED["jumanji"], True),
-    "playground": Suite("mujoco_playground", playground_environment, lambda: LISTED["playground"], True),
-    "gym": Suite("gymnasium", _of_gymnasium, _in_gymnasium, False, lambda name: True, missing_extras, of_modules=True),
-    "envpool": Suite("envpool", envpool.envpool_environment, envpool.names, False, envpool.EQUAL.__contains__),
+    "gymnax": Suite(gymnax_environment, lambda: import_gymnax().registered_envs, True),
+    "brax": Suite(brax_environment, lambda: LISTED["brax"], True),
+    "jumanji": Suite(jumanji_environment, lambda: LISTED["jumanji"], True),
+    "playground": Suite(playground_environment, lambda: LISTED["playground"], True),
+    "gym": Suite(_of_gymnasium, _in_gymnasium, False, lambda name: True, missing_extras, of_modules=True),
+    "envpool": Suite(envpool.envpool_environment, envpool.names, False, envpool.EQUAL.__contains__),
 }
-
-
-def installed(suite: str) -> bool:
-    """True where the package of a suite is installed."""
-    return importlib.util.find_spec(SUITES[suite].package) is not None
-
-
-def packages(env: str) -> list[str]:
-    """Guess the names, for an installer, of the package that an environment comes with."""
-    first, _, rest = env.partition(":")
-    module = rest.partition(":")[0] if ":" in rest else ""  # gym:module:Name
-    of_suite = [SUITES[first].package, first] if first in SUITES else [first]
-    return [name.partition(".")[0] for name in (*of_suite, module) if name]
 
 
 def names(suite: str) -> list[str]:
     """The names of all environments of a suite; none where it is not installed."""
-    return list(SUITES[suite].names()) if installed(suite) else []
+    return list(SUITES[suite].names()) if suites.installed(suite) else []
 
 
 def resolve(env: str) -> str:
     """The full id of `env`. Raises BadInput, with the nearest ids, where it does not exist."""
     suite, colon, name = env.partition(":")
-    if colon and suite not in SUITES:
-        if _importable(suite):
-            return env
-        problem = f"there is no suite {suite!r}, and no module of this name in the current directory or installed"
-        raise BadField("env", problem, f"suites are {', '.join(SUITES)}")
-    if colon and not installed(suite):
-        raise _missing(env, f"the package {SUITES[suite].package}", suite)
-    if colon and SUITES[suite].of_modules and ":" in name:
+    suites.check(env)
+    if colon and (suite not in SUITES or (SUITES[suite].of_modules and ":" in name)):
         return env
     name = name if colon else env
-    if not colon and name in envpool.EQUAL and installed("envpool"):
+    if not colon and name in envpool.EQUAL and suites.installed("envpool"):
         return f"envpool:{name}"
-    suites = [suite] if colon else list(SUITES)
-    for candidate in suites:
+    searched = [suite] if colon else list(SUITES)
+    for candidate in searched:
         if name in names(candidate):
             return f"{candidate}:{name}"
     for candidate, listed in LISTED.items():
         if not colon and name in listed:
-            raise _missing(env, f"the package {SUITES[candidate].package}", candidate)
-    if "gym" in suites and name in _offered() and (extra := family(name)) in missing_extras():
-        raise _missing(env, "packages that are not installed", extra)
+            raise missing(env, f"the package {suites.PACKAGES[candidate]}", candidate)
+    if "gym" in searched and name in _offered() and (extra := family(name)) in missing_extras():
+        raise missing(env, "packages that are not installed", extra)
     if name.startswith("ALE/") and "atari" in missing_extras():
-        raise _missing(env, "the package ale-py", "atari")
-    bare = {n: f"{s}:{n}" for s in reversed(suites) for n in names(s)}
-    if newer := _successor(name, [*bare, *(_offered() if "gym" in suites else [])]):
+        raise missing(env, "the package ale-py", "atari")
+    bare = {n: f"{s}:{n}" for s in reversed(searched) for n in names(s)}
+    if newer := _successor(name, [*bare, *(_offered() if "gym" in searched else [])]):
         try:
             advice = f"take {resolve(f'{suite}:{newer}' if colon else newer)}"
         except BadField as error:
@@ -168,10 +147,6 @@ def _successor(name: str, known: Iterable[str]) -> str:
         int(v[1]): n for n in known if (v := VERSION.search(n)) and n[: v.start()].removeprefix("ALE/") == title
     }
     return versions[max(versions)] if versions else ""
-
-
-def _missing(env: str, needed: str, extra: str) -> BadField:
-    return BadField("env", f"{env} needs {needed}: {install(extra)}")
 
 
 def make(env: str, options: dict[str, Any]) -> Environment:
@@ -204,12 +179,3 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
         other = lambda values: factory(**{**options, **values})  # noqa: E731
         made = made._replace(env_parameters=numbers, with_env_parameters=other)
     return made
-
-
-def _importable(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-    except (Exception, SystemExit):  # a parent package fails; the later import says how
-        return True

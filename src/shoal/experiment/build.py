@@ -33,13 +33,12 @@ from shoal.environments.objective import FIELDS, Minimised, Objective, in_info
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.experiment.rules import INT32
+from shoal.experiment.rules import INT32, no_agent
 from shoal.members.acting import Acting, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Kind
 from shoal.members.sampled import Sampled
-from shoal.methods import METHODS
 from shoal.methods.method import Method, check_limits
 from shoal.methods.parts import method_of, with_defaults
 from shoal.methods.ranges import nearest
@@ -196,23 +195,11 @@ def _make_agent(e: Experiment, agent: Any, spec: Spec, method: Method) -> Agent:
     if callable(agent):
         return call("config", "the agent", agent, spec, **e.config)
     if not (isinstance(agent, str) and ":" in agent):
-        raise _no_agent(agent, e.method_name, method)
+        raise no_agent(agent, e.method_name, method)
     made = call_own("agent", agent, import_from(agent, "agent"), spec, **e.config)
     if not isinstance(made, Agent):
         raise BadField("agent", f"{agent} gives a {type(made).__name__}", "it must give an Agent")
     return made
-
-
-def _no_agent(agent: Any, name: str, method: Method) -> BadField:
-    """The error for an agent that the method cannot train."""
-    known = f"{', '.join(method.agents)}, or module:factory of your own"
-    if not isinstance(agent, str):
-        return BadField("agent", f"write one of {known}", value=f"{agent!r}")
-    others = [other for other, kind in METHODS.items() if agent in kind.agents]
-    if not others:
-        return unknown("agent", agent, method.agents)
-    advice = f"{agent} goes with method {' or '.join(others)}"
-    return BadField("agent", f"method {name} trains {known}", advice, value=agent)
 
 
 def make_trainers(e: Experiment) -> Trainers:

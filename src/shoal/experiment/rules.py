@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, unknown
 from shoal.core.schema import explained
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
 from shoal.methods import METHODS
@@ -203,6 +203,8 @@ def check(e: Experiment) -> Method:
         e.levels.spans()
     method = method_of(e.method_or_default)
     refuse(RULES, e, method)
+    if isinstance(e.agent, str) and ":" not in e.agent and e.agent not in method.agents:
+        raise no_agent(e.agent, e.method_name, method)
     for name, number in e.hyper.items():
         if not math.isfinite(number):
             raise BadField(f"hyper.{name}", "must be a finite number", value=number)
@@ -212,3 +214,15 @@ def check(e: Experiment) -> Method:
     for name, r in (e.space or {}).items():
         validate(name, r)
     return method
+
+
+def no_agent(agent: Any, name: str, method: Method) -> BadField:
+    """The error for an agent that the method cannot train."""
+    known = f"{', '.join(method.agents)}, or module:factory of your own"
+    if not isinstance(agent, str):
+        return BadField("agent", f"write one of {known}", value=f"{agent!r}")
+    others = [other for other, kind in METHODS.items() if agent in kind.agents]
+    if not others:
+        return unknown("agent", agent, method.agents)
+    advice = f"{agent} goes with method {' or '.join(others)}"
+    return BadField("agent", f"method {name} trains {known}", advice, value=agent)

@@ -9,7 +9,7 @@ from typing import Any
 
 from shoal.core.errors import BadField
 from shoal.core.user_code import OBJECT
-from shoal.environments.registry import SUITES
+from shoal.environments.suites import PACKAGES
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.trainers.recipe import ADAPTERS, OF_FILES
@@ -76,7 +76,7 @@ def _is_code(place: str, name: str) -> bool:
     """True where a name is module:object or leads to a trainer's file, and neither an environment of a suite, an adapter's
     own, nor what was given in Python."""
     first, colon, rest = name.partition(":")
-    if place == "env" and first in SUITES:
+    if place == "env" and first in PACKAGES:
         return ":" in rest  # gym:module:Name imports the module first
     own = place == "agent" and first in ADAPTERS and first not in OF_FILES
     return place in ("python", "config.imports") or (bool(colon) and first != OBJECT and not own)

@@ -21,7 +21,7 @@ import jax
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadInput, shortened
-from shoal.environments.registry import packages
+from shoal.environments.suites import packages
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan
 from shoal.experiment.trust import PLACES, code_at
