@@ -510,8 +510,8 @@ def test_missing_file_names_its_neighbour(tmp_path: Path, said: Said) -> None:
     said(error.value)
 
 
-def test_empty_file_is_the_usual_experiment(tmp_path: Path) -> None:
-    assert load(written(tmp_path, "")) == Experiment()
+def test_a_file_without_fields_is_the_usual_experiment(tmp_path: Path) -> None:
+    assert load(written(tmp_path, "{}")) == Experiment()
 
 
 def test_default_run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
