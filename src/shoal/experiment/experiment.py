@@ -40,7 +40,7 @@ class Fitness:
     source: Literal["evaluation", "training"] = "evaluation"
     """evaluation: episodes without learning; training: training episodes that ended within the interval"""
     episodes: int | None = None
-    """episodes per member and evaluation (default: 32 on the device, 8 on the host)"""
+    """episodes per member and evaluation; by default 32 on the device, 8 on the host"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
@@ -62,7 +62,7 @@ class Checkpoint:
     """Checkpoints of a run."""
 
     every: int | None = None
-    """generations between checkpoints (default: 1, or as many as take 0.25 s)"""
+    """generations between checkpoints; by default 1, or as many as take 0.25 s"""
     keep: int = 3
     """how many of them are kept on disk"""
 
