@@ -44,6 +44,7 @@ EVERYTHING = Experiment(
     generations=3,
     interval=100,
     budget=1_000_000,
+    time_limit=3600.0,
     shards=3,
     exchange={"name": "mpi", "timeout": 60.0},  # type: ignore[arg-type]
     seed=7,
