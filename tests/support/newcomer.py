@@ -1,8 +1,8 @@
 """What README and the tutorials show a newcomer, with nothing but what they install: `newcomer.py WHEEL [CONSTRAINTS]`.
 
-Commands and files are theirs, letter by letter; only what pip installs is the wheel that is given, and the newest versions
-that it allows where there are no constraints. Each page has a folder of its own in the current one. Fails with the first
-command that does, or where what they promise is not there. The environment, a gigabyte, stays only then.
+Commands and files are theirs, letter by letter; only what pip installs is the wheel that is given. Without constraints it is
+README alone, with the newest versions that the wheel allows. Each page has a folder of its own in the current one. Fails
+with the first command that does, or where what they promise is not there. The environment, a gigabyte, stays only then.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ OF_A_CLONE = re.compile(r"git clone |cd |make |python3 -m venv |source ")  # wha
 def main(wheel: Path, constraints: Path | None = None) -> None:
     venv.create("empty", with_pip=True)
     pins = f"--constraint {constraints}" if constraints else ""
-    for page, (heading, promised) in SECTIONS.items():
+    for page in SECTIONS if constraints else ["README.md"]:
+        heading, promised = SECTIONS[page]
         text = (ROOT / page).read_text(encoding="utf-8")
         end = rf"(?=^{'#' * heading.count('#')} |\Z)"
         section = re.search(rf"^{heading}$.*?{end}", text, re.DOTALL | re.MULTILINE)
