@@ -324,3 +324,14 @@ def test_paths() -> None:
 )  # fmt: skip
 def test_numbers_for_people(value: float, said: str) -> None:
     assert words.text(value) == said
+
+
+def test_where_else_the_curves_are(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    experiment = yaml.safe_load((run / "experiment.yaml").read_text())
+    experiment["wandb"] = {"project": "walkers", "entity": "a lab", "mode": "offline"}
+    (run / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    text, page = report(run)
+    assert '<a href="https://wandb.ai/a%20lab/walkers">a lab/walkers</a>' in text
+    assert "once wandb sync wandb/offline-run-* has sent it" in page.words
+    assert "tensorboard --logdir tensorboard shows its curves" in page.words

@@ -48,7 +48,8 @@
     const top = Math.min(of.top - 44, keys ? keys.getBoundingClientRect().top - 12 : Infinity), bottom = Math.max(of.bottom + 52, keys ? keys.getBoundingClientRect().bottom + 12 : 0);
     const shown = plot.querySelectorAll('path');
     svg.querySelectorAll('path').forEach((path, i) => { for (const name of PAINT) path.style.setProperty(name, getComputedStyle(shown[i]).getPropertyValue(name)); });
-    for (const [name, value] of [['xmlns', 'http://www.w3.org/2000/svg'], ['width', of.width], ['height', of.height]]) svg.setAttribute(name, value);
+    svg.setAttribute('width', of.width);
+    svg.setAttribute('height', of.height);
     const image = new Image(), canvas = element('canvas'), pen = canvas.getContext('2d');
     image.onload = () => {
       [canvas.width, canvas.height] = [2 * whole.width, 2 * (bottom - top)];
