@@ -30,7 +30,8 @@ from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.frames import stacked, stacking
-from shoal.rl.networks import MLP, make_network
+from shoal.rl.masks import ActionMask
+from shoal.rl.networks import MLP, categorical, make_network
 from shoal.rl.observations import View
 from shoal.rl.off_policy import OffPolicy, polyak_update
 
@@ -96,13 +97,13 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
     off_policy.check_frames(config, config.n_step, config.frame_stack)
     choices = spec.action.n
-    view = View(stacked(spec, config.frame_stack), "config.actor", (), spec.actor)
+    view, mask = View(stacked(spec, config.frame_stack), "config.actor", (), spec.actor), ActionMask(spec)
     features = make_network(config.network, view.spec, config.precision)
     head = MLP(config.layers, choices, config.activation, precision=config.precision)
 
     def values(params: Any, obs: PyTree) -> jax.Array:
-        """Values of all actions, [..., choices]."""
-        return head.apply(params["head"], features.apply(params["features"], view.look(obs)))
+        """Values of all actions, [..., choices]; of illegal ones the lowest."""
+        return mask.apply(obs, head.apply(params["head"], features.apply(params["features"], view.look(obs))))
 
     def optimiser(hyper: Hyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
@@ -120,6 +121,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
         epsilon = hyper.epsilon + (1 - hyper.epsilon) * jnp.maximum(1 - share, 0.0)
         random = jax.random.randint(random_key, best.shape, 0, choices)
+        if spec.masked:
+            random = categorical(mask.apply(obs, jnp.zeros((*best.shape, choices)))).sample(random_key)
         return jnp.where(jax.random.uniform(coin_key, best.shape) < epsilon, random, best), carry, ()
 
     def greedy(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
@@ -144,7 +147,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     reach = {"n": config.n_step, "frames": config.frame_stack}
-    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys, **reach)
+    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys + mask.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

@@ -22,6 +22,7 @@ from shoal.core.spec import ActionSpace, Continuous
 from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
+from shoal.rl.masks import ActionMask
 from shoal.rl.networks import Precision, check_hidden, choice, hidden, make_network, outputs
 from shoal.rl.observations import View, empty_statistics
 
@@ -89,7 +90,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     config = build(Config, settings, "config.")
     check_hidden(config.layers, config.activation)
     check_least(0, config, "recurrent", within="config.")
-    view = View(spec, "config.actor", config.actor, spec.actor)
+    view, mask = View(spec, "config.actor", config.actor, spec.actor), ActionMask(spec)
     network = Network(make_network(config.network, view.spec, config.precision), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
@@ -101,7 +102,8 @@ def policy(spec: Spec, **settings: Any) -> Agent:
 
     def forward(carry: Any, learned: PolicyLearned, obs: PyTree) -> tuple[Any, jax.Array]:
         x = view.normalised(learned.observations, obs) if config.normalise_observations else view.look(obs)
-        return network.apply(learned.params, x, carry)[::-1]
+        x, carry = network.apply(learned.params, x, carry)
+        return carry, mask.apply(obs, x)
 
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
@@ -119,4 +121,4 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
-    return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys)
+    return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys + mask.keys)

@@ -61,7 +61,9 @@ NOT_HERE = {
     "tqc": "take sb3:TQC",
     **dict.fromkeys(("qrdqn", "qr_dqn"), "take sb3:QRDQN"),
     "crossq": "take sb3:CrossQ",
-    **dict.fromkeys(("maskableppo", "maskable_ppo"), "sb3:MaskablePPO cannot be a member; ppo has no action masks"),
+    **dict.fromkeys(
+        ("maskableppo", "maskable_ppo"), "take ppo, which heeds the action_mask of observations or of an info"
+    ),
     **dict.fromkeys(
         ("recurrentppo", "recurrent_ppo", "rppo", "ppo_lstm", "lstm_ppo"),
         "take ppo with config.recurrent, the size of its LSTM, or sb3:RecurrentPPO",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 ACTOR, CRITIC = "state", "privileged_state"  # keys of observations that say who sees them
+MASK = "action_mask"  # key of observations that says which choices are legal: not 0, of each choice of each action
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,11 @@ class Spec:
         if not isinstance(self.obs_shape, dict):
             return Leaf(self.obs_shape, self.obs_dtype)
         return {key: Leaf(shape, self.obs_dtype[key]) for key, shape in self.obs_shape.items()}
+
+    @property
+    def masked(self) -> bool:
+        """True where observations say which choices are legal."""
+        return isinstance(self.obs_shape, dict) and MASK in self.obs_shape and not isinstance(self.action, Continuous)
 
 
 def each(function: Callable[..., Any], *observations: Any) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.spec import ActionSpace, Spec, who_sees
+from shoal.core.spec import MASK, ActionSpace, Spec, who_sees
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed
 
@@ -61,9 +61,12 @@ def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any
 
 
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
-    """The environment's `step`; where observation or reward are not finite, the reward is NaN and the episode truncated."""
+    """The environment's `step`; where observation or reward are not finite, or the episode goes on and no choice is legal,
+    the reward is NaN and the episode truncated."""
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
     broken = ~(tree.finite(obs, 0) & jnp.isfinite(reward))
+    if environment.spec.masked:
+        broken |= ~obs[MASK].astype(bool).any() & ~terminated & ~truncated
     return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
 
 

@@ -11,12 +11,13 @@ import os
 import signal
 import warnings
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.spec import Spec, each
+from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
@@ -69,7 +70,11 @@ def family(name: str) -> str:
 
 def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectorization: str) -> HostEnvironment:
     """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
-    env, first, attributes = probe(make, f"{name} with env_options {options}")
+    what = f"{name} with env_options {options}"
+    env, first, info, attributes = probe(make, what)
+    if MASK in info and not _says_masks(env.observation_space):
+        make = partial(_with_mask, make)
+        env, first, info, attributes = probe(make, what)
     space = env.observation_space
     if not is_arrays(space):
         raise BadField("env", f"{name} has the observation space {space}, which cannot be made arrays of numbers")
@@ -88,6 +93,37 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     env_parameters = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
     wrapped = _normalising(env)
     return HostEnvironment(spec, copies_of(make), at_levels, env_parameters=env_parameters, normalising=wrapped)
+
+
+def _says_masks(space: Any) -> bool:
+    return MASK in getattr(space, "spaces", ())
+
+
+def _with_mask(make: Callable[[], Any]) -> Any:
+    """An environment whose observations have the mask of legal actions that its info has: of one choice, or of several, one
+    behind another."""
+    import gymnasium
+
+    env = make()
+    own = dict(env.observation_space.spaces) if isinstance(env.observation_space, gymnasium.spaces.Dict) else None
+    choices = gymnasium.spaces.flatdim(env.action_space)
+
+    class WithMask(gymnasium.Wrapper):
+        def reset(self, **options: Any) -> tuple[Any, Any]:
+            obs, info = self.env.reset(**options)
+            return self._masked(obs, info), info
+
+        def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            return self._masked(obs, info), reward, terminated, truncated, info
+
+        def _masked(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
+            mask = np.hstack(info[MASK]).astype(np.uint8)
+            return (obs if own else {"observation": obs}) | {MASK: mask}
+
+    made, mask = WithMask(env), gymnasium.spaces.Box(0, 1, (choices,), np.uint8)
+    made.observation_space = gymnasium.spaces.Dict((own or {"observation": env.observation_space}) | {MASK: mask})
+    return made
 
 
 def _normalising(env: Any) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.spec import Spec, each
+from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.objective import InfoOf
 
@@ -83,9 +83,11 @@ class Pool(Vector):
     def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
         final, reward, terminated, truncated, info, begun = self.move(action)
         reward = reward.astype(np.float32)
-        lost = _broken(final, reward)
-        reward[lost] = np.nan
         done = terminated | truncated
+        lost = _broken(final, reward)
+        if isinstance(final, Mapping) and MASK in final:
+            lost |= ~final[MASK].astype(bool).any(-1) & ~done
+        reward[lost] = np.nan
         obs, waiting = (final, done | lost) if begun is None else (begun, lost & ~done)
         if waiting.any():
             rows = np.flatnonzero(waiting)

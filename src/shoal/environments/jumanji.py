@@ -1,4 +1,5 @@
-"""Environments of jumanji, whose levels are generated from keys: those whose observation can be one picture."""
+"""Environments of jumanji, whose levels are generated from keys: those whose observation can be one picture, with a mask of
+the legal actions."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import check_names
-from shoal.core.spec import Discrete
+from shoal.core.spec import MASK, Discrete
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, adapted, quiet
 
@@ -36,13 +37,18 @@ def _snake(environments: Any, num_rows: int = 12, num_cols: int = 12, time_limit
 
 
 def _of_maze(obs: Any) -> jax.Array:
-    """Planes of walls, agent and target. Jumanji's mask of actions says nothing that walls do not."""
+    """Planes of walls, agent and target."""
 
     def plane(position: Any) -> jax.Array:
         rows, columns = jnp.indices(obs.walls.shape)
         return (rows == position.row) & (columns == position.col)
 
     return jnp.stack([obs.walls, plane(obs.agent_position), plane(obs.target_position)], -1).astype(jnp.float32)
+
+
+def _seen(game: Game, obs: Any) -> dict[str, jax.Array]:
+    """An observation as agents get it."""
+    return {"picture": game.picture(obs), MASK: obs.action_mask}
 
 
 GAMES = {"Maze-v0": Game(_maze, _of_maze), "Snake-v1": Game(_snake, lambda obs: obs.grid.astype(jnp.float32))}
@@ -58,15 +64,15 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
     with quiet():
         from jumanji import environments
 
-    def reset(env: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
+    def reset(env: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         state, first = env.reset(jax.random.key_data(key))  # it keeps keys as plain numbers
-        return state, game.picture(first.observation)
+        return state, _seen(game, first.observation)
 
     def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         state, now = env.step(state, action)
         over, late = now.last(), state.step_count >= env.time_limit
         truncated = over & (late | (now.discount > 0))
-        return state, game.picture(now.observation), now.reward, over & ~truncated, truncated
+        return state, _seen(game, now.observation), now.reward, over & ~truncated, truncated
 
     with accepted(f"jumanji:{name}", options):
         env = game.make(environments, **options)

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core.env_parameters import numbers_of
 from shoal.core.errors import BadField, BadInput
-from shoal.core.spec import each
+from shoal.core.spec import MASK, each
 from shoal.core.user_code import attributed
 from shoal.environments.spaces import is_arrays
 
@@ -24,8 +24,9 @@ FIVE = "five values: observation, reward, terminated, truncated, info"
 PROBE_STEPS = 100  # random steps, in which the numbers of an environment's state change, or its episode ends
 
 
-def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]:
-    """Return an environment, closed again, its first observation, and those `numbers_of` it that may be set, by their names.
+def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, Mapping[str, Any], dict[str, str]]:
+    """Return an environment, closed again, its first observation and info, and those `numbers_of` it that may be set, by
+    their names.
 
     Those stay as they are set, through an episode and the resets around it; the others are of the environment's state, or
     are lost at a reset. So each is set to the next larger float, which changes nothing else. Raises BadInput
@@ -48,22 +49,22 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, dict[str, str]]
             before = {x: float(getattr(inner, x)) for x in attributes.values()}
             probed = {x: math.nextafter(value, math.inf) for x, value in before.items()}
             _set(inner, probed)
-            first = _begin(env) if is_arrays(env.observation_space) else None
+            first, info = _begin(env) if is_arrays(env.observation_space) else (None, {})
             sound = first is not None and each(np.shape, first) == each(lambda box: box.shape, env.observation_space)
             if sound and attributes:
                 with trying("failed at step"):
-                    _play(env, PROBE_STEPS)
+                    _play(env, PROBE_STEPS, info)
                 env.reset()
             elif sound:
                 try:
-                    _play(env, 1)
+                    _play(env, 1, info)
                 except BadInput:
                     raise
                 except Exception:
                     pass  # left to the run, which can be continued after it
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == probed[x]}
             _set(inner, {x: before[x] for x in kept.values()})
-    return env, first, kept
+    return env, first, info, kept
 
 
 def _set(env: Any, numbers: Mapping[str, float]) -> None:
@@ -72,15 +73,15 @@ def _set(env: Any, numbers: Mapping[str, float]) -> None:
         setattr(env, attribute, value)
 
 
-def _begin(env: Any) -> Any:
-    """The first observation. Raises BadInput where `reset` is not as gymnasium 1 has it."""
+def _begin(env: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The first observation, and its info. Raises BadInput where `reset` is not as gymnasium 1 has it."""
     taken = inspect.signature(env.unwrapped.reset).parameters
     if "seed" not in taken and all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in taken.values()):
         raise _older(type(env.unwrapped), "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
     begun = env.reset(seed=0)
     if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
         raise _older(type(env.unwrapped), "reset", "gives an observation alone", "two values: observation, info")
-    return begun[0]
+    return begun
 
 
 def check_spaces(env: Any) -> None:
@@ -94,19 +95,31 @@ def check_spaces(env: Any) -> None:
             raise BadField("env", f"{kind} has {has}", "gymnasium 1 asks for one of gymnasium.spaces")
 
 
-def _play(env: Any, steps: int) -> None:
-    """A few random steps, always the same ones. Raises BadInput where `step` is not as gymnasium 1 has it."""
+def legal_choices(space: Any, info: Mapping[str, Any]) -> Any:
+    """The mask of an info as spaces of gymnasium take it: int8 [n], or one of each choice; None where there is none."""
+    from gymnasium import spaces
+
+    if MASK not in info or not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+        return None
+    flat = np.hstack(info[MASK]).astype(np.int8)
+    return flat if isinstance(space, spaces.Discrete) else tuple(np.split(flat, np.cumsum(space.nvec)[:-1]))
+
+
+def _play(env: Any, steps: int, info: Mapping[str, Any]) -> None:
+    """A few random steps, always the same ones, of actions that the info says are legal. Raises BadInput where `step` is
+    not as gymnasium 1 has it."""
     kind = type(env.unwrapped)
     env.action_space.seed(0)
     for _ in range(steps):
         try:
-            made = env.step(env.action_space.sample())
+            made = env.step(env.action_space.sample(legal_choices(env.action_space, info)))
         except ValueError as error:
             check_unpacked(kind, error)
             raise
         _check_step(kind, env.observation_space, made)
         if made[2] or made[3]:
             return
+        info = made[4]
 
 
 def _check_step(kind: type, space: Any, made: Any) -> None:

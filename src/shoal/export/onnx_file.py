@@ -13,7 +13,7 @@ from onnx import helper
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, Leaf
+from shoal.core.spec import MASK, Continuous, Discrete, Leaf
 from shoal.core.types import PyTree
 from shoal.environments.spaces import to_bounds
 from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
@@ -116,7 +116,7 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
 
 
 def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:
-    """Random observations; integers are pixels."""
+    """Random observations; integers are pixels, but for an action mask."""
     random = np.random.default_rng(batch)
 
     def draw(leaf: Leaf) -> np.ndarray:
@@ -124,4 +124,7 @@ def _observations(champion: Champion, batch: int) -> Iterator[PyTree]:
         return (random.integers(0, 128, shape) if whole else random.normal(size=shape)).astype(leaf.dtype)
 
     for _ in range(STEPS):
-        yield jax.tree.map(draw, champion.obs)
+        obs = jax.tree.map(draw, champion.obs)
+        if isinstance(obs, dict) and MASK in obs:
+            obs[MASK] = random.integers(0, 2, obs[MASK].shape).astype(obs[MASK].dtype)
+        yield obs

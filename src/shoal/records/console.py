@@ -194,8 +194,8 @@ def _troubles(event: Generation) -> dict[str, np.ndarray]:
     stats = event.stats
     broken = event.metrics.get("steps/broken", np.zeros(len(stats.uid)))
     return {
-        "rewards or observations of the environment were not finite, or too large for float32; such a step ends its "
-        "episode, which has no return and is not trained on": stats.uid[broken > 0],
+        "rewards or observations of the environment were not finite, or too large for float32, or no action was legal; "
+        "such a step ends its episode, which has no return and is not trained on": stats.uid[broken > 0],
         "no fitness: weights or returns are not finite": stats.uid[np.isnan(stats.fitness) & (stats.episodes > 0)],
     }
 

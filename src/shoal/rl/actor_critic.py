@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import flax.linen as nn
@@ -13,6 +14,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
+from shoal.rl.masks import ActionMask
 from shoal.rl.networks import LOG_STD, MLP, Distribution, PolicyHead, Precision, check_hidden, make_network
 from shoal.rl.observations import View, Views
 from shoal.rl.steps import bounded
@@ -61,7 +63,8 @@ class ActorCritic:
         self.spec, self._config = spec, config
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)
-        self.sees = actor.keys
+        self._mask = ActionMask(spec)
+        self.sees = actor.keys + self._mask.keys
         alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.recurrent
         if config.shared and not (alike or nothing_to_share):
             problem = "policy and critic cannot have a network in common, as they see different observations"
@@ -105,12 +108,12 @@ class ActorCritic:
         """
         seen = [self._step(params, statistics, obs, carry, i) for i in range(len(self._views))]
         features, carry = zip(*seen, strict=True)
-        return *self._heads(params, features), carry if self._config.recurrent else ()
+        return *self._heads(params, features, obs), carry if self._config.recurrent else ()
 
     def act(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, Any]:
         """Return distribution and carry, as `step` does. The critic's carry stays, and `obs` may hold `sees` alone."""
         features, first = self._step(params, statistics, obs, carry, 0)
-        return self._policy.apply(params["policy"], features), (first, *carry[1:]) if self._config.recurrent else ()
+        return self._distribution(params, features, obs), (first, *carry[1:]) if self._config.recurrent else ()
 
     def steps(
         self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, is_first: Any
@@ -123,7 +126,7 @@ class ActorCritic:
         features = [self._features(params, statistics, obs, i) for i in range(len(self._views))]
         if self._config.recurrent:
             features = [unroll_lstm(*x, is_first) for x in zip(params["recurrent"], carry, features, strict=True)]
-        return self._heads(params, features)
+        return self._heads(params, features, obs)
 
     def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
         """Return the features [..., F] of network i, after its LSTM if it has one, and the new carry."""
@@ -140,9 +143,12 @@ class ActorCritic:
         x = view.normalised(statistics, obs) if self._config.normalise_observations else view.look(obs)
         return self._networks[i].apply(params["networks"][i], x)
 
-    def _heads(self, params: Any, features: Any) -> tuple[Distribution, jax.Array]:
+    def _heads(self, params: Any, features: Any, obs: PyTree) -> tuple[Distribution, jax.Array]:
         value = self._critic.apply(params["critic"], features[-1])[..., 0]
-        return self._policy.apply(params["policy"], features[0]), value
+        return self._distribution(params, features[0], obs), value
+
+    def _distribution(self, params: Any, features: jax.Array, obs: PyTree) -> Distribution:
+        return self._policy.apply(params["policy"], features, partial(self._mask.apply, obs))
 
 
 def unroll_lstm(params: Any, carry: tuple[jax.Array, jax.Array], x: jax.Array, is_first: jax.Array) -> jax.Array:

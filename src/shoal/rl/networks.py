@@ -261,14 +261,15 @@ class PolicyHead(nn.Module):
     precision: Precision = "float32"
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> Distribution:
+    def __call__(self, x: jax.Array, legal: Callable[[jax.Array], jax.Array] = lambda logits: logits) -> Distribution:
+        """legal: lowers the logits of illegal choices."""
         width = outputs(self.space)
         x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(x)
         if isinstance(self.space, Continuous):
             log_std = self.param("log_std", nn.initializers.constant(self.log_std_init), (width,))
             log_std = held_within(log_std, *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))
-        return choice(self.space, x)
+        return choice(self.space, legal(x))
 
 
 def check_hidden(layers: tuple[int, ...], activation: str) -> None:

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.spec import describe
+from shoal.core.spec import MASK, describe
 from shoal.rl.networks import flatten, scaled
 from shoal.rl.normalize import empty, normalise, update_statistics
 
@@ -54,7 +54,7 @@ class View:
             if key not in self._leaves or key in chosen[:i]:
                 problem = "is there twice" if key in self._leaves else "is no key of the observations"
                 raise BadField(field, problem, f"there are {describe(self._leaves)}", name=key)
-        self.keys = tuple(chosen or default or sorted(self._leaves))
+        self.keys = tuple(chosen or default or sorted(self._leaves.keys() - ({MASK} if spec.masked else set())))
         first, *others = (self._leaves[key] for key in self.keys)
         shape, dtype = first.shape, first.dtype
         if others:

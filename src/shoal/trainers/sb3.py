@@ -34,7 +34,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 OPTIONS = {"n_envs": 1, "normalize": False}
 ALGORITHMS = (OnPolicyAlgorithm, OffPolicyAlgorithm)
-UNFIT = {"MaskablePPO": "in evaluations too it needs masks of the actions, which it does not get here; write sb3:PPO"}
+UNFIT = {"MaskablePPO": "in evaluations too it needs masks, which it does not get here; write ppo, which heeds them"}
 NOISES = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
 # Arguments that the adapter gives itself, or that would break what a member promises.
 REFUSED = {

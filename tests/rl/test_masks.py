@@ -1,0 +1,194 @@
+"""Action masks: illegal choices are never made, in acting, log-probabilities, entropy, targets and export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from support.messages import Said
+from support.runs import tiny
+from support.tiny import agent_for
+
+from shoal.commands.export import export
+from shoal.core.errors import BadInput
+from shoal.core.spec import Discrete, MultiDiscrete, Spec
+from shoal.environments import registry
+from shoal.environments.device import DeviceEnvironment, step_once
+from shoal.rl.actor_critic import ActorCritic, NetworkConfig
+from shoal.rl.masks import ActionMask
+from shoal.rl.networks import categorical
+from shoal.run.champion import load_champion
+from shoal.run.loop import train
+
+SPACES = {"one": Discrete(4), "several": MultiDiscrete((3, 2))}
+MASKS = {"one": [[1, 0, 1, 1], [0, 1, 0, 0]], "several": [[1, 0, 1, 0, 1], [0, 1, 0, 1, 1]]}
+SB3_PROBABILITIES = [[0.1597319096326828, 0.0, 0.7158687114715576, 0.1243993267416954], [0.0, 1.0, 0.0, 0.0]]
+SB3_LOG_PROBABILITIES, SB3_ENTROPIES = [-0.3342585265636444, 0.0], [0.7915551662445068, 0.0]
+LEGAL = {
+    "one": [{(0,), (2,), (3,)}, {(1,)}],
+    "several": [{(0, 1), (2, 1)}, {(1, 0), (1, 1)}],
+}
+
+
+def spec_of(kind: str) -> Spec:
+    width = len(MASKS[kind][0])
+    return Spec({"observation": (2,), "action_mask": (width,)}, "float32", SPACES[kind])
+
+
+def observed(kind: str) -> dict[str, jax.Array]:
+    obs = np.random.default_rng(0).normal(size=(2, 2)).astype(np.float32)
+    return {"observation": jnp.asarray(obs), "action_mask": jnp.asarray(MASKS[kind], jnp.float32)}
+
+
+def chosen(action: Any) -> list[tuple[int, ...]]:
+    return [tuple(np.atleast_1d(row).tolist()) for row in np.asarray(action)]
+
+
+def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
+    """Probabilities of a softmax over the legal choices alone."""
+    legal = np.where(mask > 0, np.exp(logits - logits.max()), 0)
+    return legal / legal.sum()
+
+
+@pytest.mark.parametrize("kind", SPACES)
+@pytest.mark.parametrize("name", ["ppo", "dqn", "policy"])
+def test_illegal_choices_are_never_made(name: str, kind: str) -> None:
+    """Neither by sampling, nor at random at first, nor greedily; each legal one is."""
+    if name == "dqn" and kind == "several":
+        return
+    agent = agent_for(spec_of(kind), name)
+    assert agent.sees == ("observation", "action_mask")
+    member, obs = agent.init(jax.random.key(0), agent.hyper), observed(kind)
+    act = jax.jit(lambda key: agent.act(member.learned, agent.hyper, obs, agent.carry((2,)), key)[0])
+    found: list[set[tuple[int, ...]]] = [set(), set()]
+    for i in range(60):
+        for row, action in zip(found, chosen(act(jax.random.key(i))), strict=True):
+            row.add(action)
+    assert found == LEGAL[kind]
+    greedy = chosen(agent.greedy(member.learned, obs, agent.carry((2,)))[0])
+    assert all(action in legal for action, legal in zip(greedy, LEGAL[kind], strict=True))
+
+
+@pytest.mark.parametrize("kind", SPACES)
+def test_probabilities_are_those_of_the_legal_choices(kind: str) -> None:
+    """Against a softmax by hand: log-probabilities and entropy, and no gradient to illegal logits."""
+    networks, obs = ActorCritic(spec_of(kind), NetworkConfig(layers=(8,))), observed(kind)
+    params = networks.init(jax.random.key(1))
+    free = {**obs, "action_mask": jnp.ones_like(obs["action_mask"])}
+    statistics = jax.tree.map(lambda x: None, ())
+    masked, plain = (networks.step(params, statistics, x, ())[0] for x in (obs, free))
+    sizes = [4] if kind == "one" else [3, 2]
+    parts = lambda d: [d] if kind == "one" else list(d.parts)  # noqa: E731
+    ends = np.cumsum(sizes)
+    expected = np.zeros(2)
+    for part, known, end, size in zip(parts(masked), parts(plain), ends, sizes, strict=True):
+        for row in range(2):
+            mask = np.array(MASKS[kind][row][end - size : end])
+            p = by_hand(np.asarray(known.logits[row]), mask)
+            np.testing.assert_allclose(np.exp(part.logits[row]), p, atol=1e-6)
+            expected[row] -= sum(x * np.log(x) for x in p if x > 0)
+    np.testing.assert_allclose(masked.entropy(), expected, atol=1e-6)
+    gradient = jax.grad(lambda p: networks.step(p, statistics, obs, ())[0].entropy().sum())(params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(gradient))
+
+
+def test_the_distribution_is_that_of_sb3_contrib() -> None:
+    """Figures of sb3-contrib 2.9.0's MaskableCategorical: probabilities, log-probabilities of two actions, entropies."""
+    logits = jnp.array([[0.5, -1.0, 2.0, 0.25], [1.5, 0.0, -0.5, 3.0]])
+    obs = {"action_mask": jnp.array([[1.0, 0, 1, 1], [0, 1.0, 0, 0]])}
+    found = categorical(ActionMask(spec_of("one")).apply(obs, logits))
+    np.testing.assert_allclose(np.exp(found.logits), SB3_PROBABILITIES, atol=1e-6)
+    np.testing.assert_allclose(found.log_prob(jnp.array([2, 1])), SB3_LOG_PROBABILITIES, atol=1e-6)
+    np.testing.assert_allclose(found.entropy(), SB3_ENTROPIES, atol=1e-6)
+
+
+def test_a_mask_of_another_shape_is_refused(said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        agent_for(Spec({"observation": (2,), "action_mask": (3,)}, "float32", Discrete(4)), "ppo")
+    said(error.value)
+
+
+def corridor(stuck: bool = False) -> DeviceEnvironment:
+    """Choice 1 alone is legal in step 0 and earns 1; after it, choice 2 alone, or nothing."""
+
+    def obs_of(step: jax.Array) -> dict[str, jax.Array]:
+        mask = jnp.where(step == 0, jnp.array([0.0, 1.0, 0.0]), jnp.array([0.0, 0.0, 0.0 if stuck else 1.0]))
+        return {"observation": step[None].astype(jnp.float32), "action_mask": mask}
+
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.int32(0), obs_of(jnp.int32(0))
+
+    def step(key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[Any, ...]:
+        right = jnp.where(state == 0, action == 1, action == 2)
+        state = state + 1
+        return state, obs_of(state), right.astype(jnp.float32), state >= 2, jnp.bool_(False)
+
+    spec = Spec({"observation": (1,), "action_mask": (3,)}, "float32", Discrete(3))
+    return DeviceEnvironment(spec, reset, step)
+
+
+def test_where_nothing_is_legal_the_episode_is_broken() -> None:
+    for stuck in (False, True):
+        environment = corridor(stuck)
+        state, _ = environment.reset(jax.random.key(0))
+        *_, reward, terminated, truncated = step_once(environment, jax.random.key(0), state, jnp.int32(1))
+        assert (bool(np.isnan(reward)), bool(terminated), bool(truncated)) == (stuck, False, stuck)
+
+
+class Masked(gymnasium.Env):
+    """The same on the host, whose info has the mask. An illegal choice is an error."""
+
+    observation_space = gymnasium.spaces.Box(0, 2, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._seen()
+
+    def _seen(self) -> tuple[Any, dict[str, Any]]:
+        mask = np.zeros(3, np.int8)
+        mask[1 + self.steps % 2] = 1
+        return np.array([self.steps], np.float32), {"action_mask": mask}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        assert action == 1 + self.steps % 2, "an illegal choice"
+        self.steps += 1
+        obs, info = self._seen()
+        return obs, 1.0, self.steps == 2, False, info
+
+
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+def test_masks_of_an_info_in_a_run(agent: str, tmp_path: Path) -> None:
+    """Members that make no illegal choice have the highest return there is, from the first generation on."""
+    config = {"dqn": {"rollout": 8, "batch": 8, "warm_up": 8, "capacity": 64}}.get(agent)
+    changes = {} if config is None else {"config": config, "space": {}}
+    result = train(tiny(tmp_path / "run", env=Masked, agent=agent, generations=1, population=2, **changes))
+    assert result.champion.fitness == 2
+    champion = load_champion(tmp_path / "run", trust_code=True)
+    assert champion.act({"observation": np.zeros(1, np.float32), "action_mask": np.array([0, 0, 1], np.uint8)}) == 2
+
+
+@pytest.mark.slow
+def test_an_exported_policy_makes_legal_choices_alone(tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    train(tiny(tmp_path / "run", env=Masked, generations=1, population=2))
+    export(tmp_path / "run", str(tmp_path / "policy.onnx"), trust_code=True)
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    for legal in range(3):
+        mask = np.eye(3, dtype=np.uint8)[[legal] * 5]
+        observation = np.random.default_rng(legal).normal(size=(5, 1)).astype(np.float32)
+        (action,) = session.run(["action"], {"observation": observation, "action_mask": mask})
+        assert action.tolist() == [legal] * 5
+
+
+def test_jumanji_has_masks() -> None:
+    pytest.importorskip("jumanji")
+    environment = registry.make("jumanji:Maze-v0", {})
+    assert isinstance(environment, DeviceEnvironment)
+    assert environment.spec.masked and environment.spec.obs_shape["action_mask"] == (4,)
