@@ -22,6 +22,7 @@ import yaml
 from support.prose import cells, sentences, words
 from support.runs import build_run
 
+import shoal
 from shoal import cli
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
@@ -426,6 +427,11 @@ def test_networks_are_of_the_agents_that_have_their_fields() -> None:
 def test_every_term_of_the_glossary_leads_somewhere() -> None:
     terms = re.findall(r"^- \*\*.*", TEXTS["docs/reference/glossary.md"], re.MULTILINE)
     assert len(terms) > 90 and [term for term in terms if "](" not in term] == []
+
+
+def test_every_public_name_is_in_its_group() -> None:
+    table = TEXTS["docs/reference/python.md"].partition("\n## ")[0]
+    assert sorted(name for name in re.findall(r"`(\w+)`", table)) == shoal.__all__
 
 
 def test_every_extra_is_described() -> None:
