@@ -15,18 +15,18 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SECTIONS = {  # of each page from which heading on, and what is there in the end
+SECTIONS = {  # of each page the heading of the section, or none for all of it, and what is there in the end
     "README.md": ("## Start", ("runs/Acrobot-v1-ppo-0/report.html", "champion.mp4")),
     "docs/tutorials/quickstart.md": (
-        "# Quickstart",
+        "",
         ("runs/CartPole-v1-ppo-0/champion", "runs/CartPole-v1-ppo-0/report.html", "champion.mp4", "policy.onnx"),
     ),
     "docs/tutorials/your_environment.md": (
-        "# Your own environment",
+        "",
         ("runs/Corridor-ppo-0/champion", "runs/balloon-ppo-0/champion"),
     ),
     "docs/tutorials/first_study.md": (
-        "# Your first study",
+        "",
         ("studies/first-study/report.html", "studies/first-study/study.csv"),
     ),
 }
@@ -40,13 +40,12 @@ def main(wheel: Path, constraints: Path | None = None) -> None:
     for page in SECTIONS if constraints else ["README.md"]:
         heading, promised = SECTIONS[page]
         text = (ROOT / page).read_text(encoding="utf-8")
-        end = rf"(?=^{'#' * heading.count('#')} |\Z)"
-        section = re.search(rf"^{heading}$.*?{end}", text, re.DOTALL | re.MULTILINE)
+        section = text.partition(f"\n{heading}\n")[2].partition("\n## ")[0] if heading else text
         assert section, (page, heading)
         print(f"# {page}", flush=True)
         folder = Path(Path(page).stem)
         folder.mkdir()
-        follow(section[0], folder, f"python -m pip install --quiet {pins} '{wheel}\\1'")
+        follow(section, folder, f"python -m pip install --quiet {pins} '{wheel}\\1'")
         missing = [place for place in promised if not (folder / place).exists()]
         assert not missing, missing
     shutil.rmtree("empty")
