@@ -19,7 +19,7 @@ SECTIONS = {  # of each page the heading of the section, or none for all of it, 
     "README.md": ("## Start", ("runs/Acrobot-v1-ppo-0/report.html", "champion.mp4")),
     "docs/tutorials/quickstart.md": (
         "",
-        ("runs/CartPole-v1-ppo-0/champion", "runs/CartPole-v1-ppo-0/report.html", "champion.mp4", "policy.onnx"),
+        ("runs/Pendulum-v1-ppo-0/champion", "runs/Pendulum-v1-ppo-0/report.html", "champion.mp4", "policy.onnx"),
     ),
     "docs/tutorials/your_environment.md": (
         "",
