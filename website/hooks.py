@@ -52,8 +52,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links of a page of docs/ lead to pages of the site."""
+    """Links of a page of docs/ lead to pages of the site; the search finds what explains before what was measured."""
     name = page.file.src_uri
+    if name.startswith(("results/", "files/", "benchmarks", "CHANGELOG")):
+        page.meta["search"] = {"boost": 0.1}
     if not (ROOT / "docs" / name).is_file():
         return markdown
     return _moved(markdown, posixpath.dirname(f"docs/{name}"), name)
