@@ -87,7 +87,7 @@ def timed_generations(
         metrics = shard.train(generation, plan.iterations, plan.iterations)
         trained = time.perf_counter() - start
         shard.evaluate(generation)
-        shared = crew.share(metrics, False)
+        shared = crew.share(metrics, False, 0.0)
         decide = partial(plan.evolver.decide, (0, generation, 1), evolution)
         evolution = crew.evolve(shared, decide, ()).evolution
         times.append((trained, time.perf_counter() - start))

@@ -74,7 +74,7 @@ class Stepped:
 
 
 def _there(env: str) -> bool:
-    from shoal.environments.registry import installed
+    from shoal.environments.suites import installed
 
     return installed(env.partition(":")[0])
 

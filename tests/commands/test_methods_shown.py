@@ -93,7 +93,7 @@ def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
 def test_the_page(shown: tuple[str, Path, list[str]]) -> None:
     name, run, _ = shown
     page = (run / "report.html").read_text()
-    assert f"method {name} " in page
+    assert f"Training run · {name} " in page
     heading = {
         "es": "Gradient",
         "cem_rl": "Standard deviation of the distribution",

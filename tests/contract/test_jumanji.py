@@ -42,24 +42,35 @@ def way(picture: np.ndarray) -> list[int]:
     return ways[goal]
 
 
+def legal(picture: np.ndarray) -> list[int]:
+    """The moves of a maze that no wall is in the way of."""
+    walls, (row, column) = picture[..., 0] > 0, np.argwhere(picture[..., 1])[0]
+    after = [(row + down, column + right) for down, right in MOVES]
+    return [i for i, (r, c) in enumerate(after) if 0 <= r < len(walls) and 0 <= c < walls.shape[1] and not walls[r, c]]
+
+
 @pytest.mark.slow
 def test_mazes() -> None:
     environment = open_game("Maze-v0", num_rows=6, num_cols=7)
-    assert environment.spec == Spec((6, 7, 3), "float32", Discrete(4)) and not environment.fresh_resets
+    shapes = {"picture": (6, 7, 3), "action_mask": (4,)}
+    assert environment.spec == Spec(shapes, "float32", Discrete(4)) and not environment.fresh_resets
     within = at_levels(environment, Span(20, 24))
-    states, pictures = jax.jit(jax.vmap(within.reset))(jax.random.split(jax.random.key(3), 40))
-    assert len({picture.tobytes() for picture in np.asarray(pictures)}) == 4
+    states, first = jax.jit(jax.vmap(within.reset))(jax.random.split(jax.random.key(3), 40))
+    assert len({picture.tobytes() for picture in np.asarray(first["picture"])}) == 4
     step = jax.jit(environment.step)
     for row in range(8):
-        state, obs = jax.tree.map(lambda x, row=row: x[row], (states, pictures))
-        assert np.asarray(obs)[..., 1:].sum((0, 1)).tolist() == [1, 1], "one agent, one target"
-        actions = way(np.asarray(obs))
+        state, obs = jax.tree.map(lambda x, row=row: x[row], (states, first))
+        assert np.asarray(obs["picture"])[..., 1:].sum((0, 1)).tolist() == [1, 1], "one agent, one target"
+        actions = way(np.asarray(obs["picture"]))
         for turn, action in enumerate(actions, 1):
+            assert np.flatnonzero(obs["action_mask"]).tolist() == legal(np.asarray(obs["picture"]))
             state, obs, reward, terminated, truncated = step(jax.random.key(0), state, jnp.int32(action))
             last = turn == len(actions)
             assert (float(reward), bool(terminated), bool(truncated)) == (float(last), last, False)
-        assert (np.asarray(obs)[..., 1] == np.asarray(obs)[..., 2]).all(), "the agent is at the target"
-    elsewhere = next(a for a in range(4) if a not in way(np.asarray(pictures)[0]))  # which never leads to the target
+        assert (obs["picture"][..., 1] == obs["picture"][..., 2]).all(), "the agent is at the target"
+    elsewhere = next(
+        a for a in range(4) if a not in way(np.asarray(first["picture"])[0])
+    )  # which never leads to the target
     state = jax.tree.map(lambda x: x[0], states)
     ends = []
     for _ in range(42):  # as many steps as cells
@@ -75,12 +86,13 @@ def test_snake() -> None:
     reset, step, ends = jax.jit(environment.reset), jax.jit(environment.step), []
     state, obs = reset(jax.random.key(5))
     assert not same(obs, reset(jax.random.key(6))[1])
-    head = np.argwhere(np.asarray(obs)[..., 1])[0]
+    head = np.argwhere(np.asarray(obs["picture"])[..., 1])[0]
     for _ in range(3):
         state, obs, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(1 if head[1] < 6 else 3))
         ends.append((bool(terminated), bool(truncated)))
     assert ends == [(False, False), (False, False), (False, True)]
-    assert obs.shape == environment.spec.obs_shape == (12, 12, 5) and obs.dtype == jnp.float32
+    assert environment.spec.obs_shape == {"picture": (12, 12, 5), "action_mask": (4,)}
+    assert obs["picture"].shape == (12, 12, 5) and obs["picture"].dtype == jnp.float32
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def test_an_exported_policy_makes_legal_choices_alone(tmp_path: Path) -> None:
     for legal in range(3):
         mask = np.eye(3, dtype=np.uint8)[[legal] * 5]
         observation = np.random.default_rng(legal).normal(size=(5, 1)).astype(np.float32)
-        (action,) = session.run(["action"], {"observation": observation, "action_mask": mask})
+        (action,) = session.run(["action"], {"obs.observation": observation, "obs.action_mask": mask})
         assert action.tolist() == [legal] * 5
 
 

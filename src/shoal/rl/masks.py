@@ -39,5 +39,6 @@ class ActionMask:
         """
         if not self.keys:
             return scores
-        legal = obs[MASK].astype(bool)
-        return jnp.where(legal | ~legal.any(-1, keepdims=True), scores, ILLEGAL)
+        legal = (obs[MASK] != 0).astype(jnp.float32)
+        none = legal.max(-1, keepdims=True) == 0
+        return jnp.where((legal == 0) & ~none, ILLEGAL, scores)
