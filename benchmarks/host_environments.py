@@ -42,7 +42,7 @@ class Stepped:
         shape = (16, copies, *space.shape)
         drawn = rng.uniform(-1, 1, shape) if space.dtype == "float32" else rng.integers(space.n, size=shape)
         self._actions = to_bounds(space, drawn.astype(space.dtype))
-        self._copies, self._vector, self._time = copies, environment.open(copies, None), 0
+        self._copies, self._vector, self._time = copies, environment.open(copies), 0
         self._vector.reset(list(range(copies)))
 
     def rate(self, seconds: float) -> float:
