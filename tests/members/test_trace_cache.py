@@ -28,6 +28,7 @@ SAME: list[dict[str, Any]] = [
     {"seed": 5},
     {"generations": 9, "interval": 128},
     {"budget": 10_000},
+    {"time_limit": 600.0},
     {"hyper": {"discount": 0.5, "learning_rate_end_factor": 0.0}},
     {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
     {"checkpoint": Checkpoint(every=2)},

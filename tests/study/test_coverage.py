@@ -98,4 +98,4 @@ def test_what_the_documentation_says_of_it() -> None:
 
 
 def _documented() -> str:
-    return (Path(__file__).parents[2] / "docs/reference/studies.md").read_text()
+    return (Path(__file__).parents[2] / "docs/explanation/statistics.md").read_text()
