@@ -46,6 +46,7 @@ CASES = {
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",
+    "population_figure": "population.svg",
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --copies 8 --target 0 --population 2",
     "ppo_step": f"--populations 2 --sizes 2 {BRIEFLY}",
     "robots": "--env gymnax:Pendulum-v1 --populations 1 --environments 4 --unroll 8 --minibatches 1 --epochs 1 --updates 1 "
