@@ -21,8 +21,8 @@ GIT = "https://git.example/somebody-with-a-long-name/shoal.git"
     [
         ({"url": "file:///home/a%20b/shoal", "dir_info": {"editable": True}}, "pip install -e '/home/a b/shoal[onnx]'"),
         (
-            {"url": "file:///tmp/shoal-1-py3-none-any.whl", "archive_info": {}},
-            "pip install 'shoal[onnx] @ file:///tmp/shoal-1-py3-none-any.whl'",
+            {"url": "file:///downloads/shoal-1-py3-none-any.whl", "archive_info": {}},
+            "pip install 'shoal[onnx] @ file:///downloads/shoal-1-py3-none-any.whl'",
         ),
         (
             {"url": GIT, "vcs_info": {"vcs": "git", "commit_id": COMMIT}},

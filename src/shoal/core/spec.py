@@ -122,6 +122,11 @@ def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
     return {"actor": (ACTOR,), "critic": (CRITIC,)} if both else {}
 
 
+def none_legal(obs: Any) -> Any:
+    """Mark the observations [..., *] with an action mask, of NumPy or JAX, in which no choice is legal: bool [...]."""
+    return ~obs[MASK].astype(bool).any(-1)
+
+
 def describe(obs: Leaf | dict[str, Leaf]) -> str:
     """Describe shape and dtype of an observation, key by key where it is a dictionary."""
     return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)

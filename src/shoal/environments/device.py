@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.spec import MASK, ActionSpace, Spec, who_sees
+from shoal.core.spec import ActionSpace, Spec, none_legal, who_sees
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed
 
@@ -66,7 +66,7 @@ def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, act
     state, obs, reward, terminated, truncated = environment.step(key, state, action)
     broken = ~(tree.finite(obs, 0) & jnp.isfinite(reward))
     if environment.spec.masked:
-        broken |= ~obs[MASK].astype(bool).any() & ~terminated & ~truncated
+        broken |= none_legal(obs) & ~terminated & ~truncated
     return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
 
 

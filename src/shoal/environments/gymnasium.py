@@ -21,7 +21,7 @@ from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
 from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
-from shoal.environments.probe import check_spaces, check_unpacked, probe
+from shoal.environments.probe import check_spaces, check_unpacked, legal_choices, probe
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
@@ -72,7 +72,7 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
     what = f"{name} with env_options {options}"
     env, first, info, attributes = probe(make, what)
-    if MASK in info and not _says_masks(env.observation_space):
+    if legal_choices(env.action_space, info) is not None and MASK not in getattr(env.observation_space, "spaces", ()):
         make = partial(_with_mask, make)
         env, first, info, attributes = probe(make, what)
     space = env.observation_space
@@ -95,10 +95,6 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     return HostEnvironment(spec, copies_of(make), at_levels, env_parameters=env_parameters, normalising=wrapped)
 
 
-def _says_masks(space: Any) -> bool:
-    return MASK in getattr(space, "spaces", ())
-
-
 def _with_mask(make: Callable[[], Any]) -> Any:
     """An environment whose observations have the mask of legal actions that its info has: of one choice, or of several, one
     behind another."""
@@ -118,7 +114,7 @@ def _with_mask(make: Callable[[], Any]) -> Any:
             return self._masked(obs, info), reward, terminated, truncated, info
 
         def _masked(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-            mask = np.hstack(info[MASK]).astype(np.uint8)
+            mask = np.hstack(legal_choices(self.env.action_space, info)).astype(np.uint8)
             return (obs if own else {"observation": obs}) | {MASK: mask}
 
     made, mask = WithMask(env), gymnasium.spaces.Box(0, 1, (choices,), np.uint8)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.spec import MASK, Spec, each
+from shoal.core.spec import MASK, Spec, each, none_legal
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.objective import InfoOf
 
@@ -86,7 +86,7 @@ class Pool(Vector):
         done = terminated | truncated
         lost = _broken(final, reward)
         if isinstance(final, Mapping) and MASK in final:
-            lost |= ~final[MASK].astype(bool).any(-1) & ~done
+            lost |= none_legal(final) & ~done
         reward[lost] = np.nan
         obs, waiting = (final, done | lost) if begun is None else (begun, lost & ~done)
         if waiting.any():

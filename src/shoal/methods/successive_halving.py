@@ -35,7 +35,7 @@ class SuccessiveHalving(Pbt):
     rungs: tuple[float, ...] | None = None
     """shares of the run after which members end, such as [0.1, 0.3, 0.6] for 8"""
     between: Literal["pbt", "none"] = "pbt"
-    """what tuned members do between rungs: copy and explore (pbt), or go on (none)"""
+    """tuned members between rungs: pbt: they copy and explore; none: they go on"""
     last_choice: Literal["t_test", "fitness"] = "t_test"
     """the last tuned member goes on if significantly better (t_test), or if fitter (fitness)"""
 

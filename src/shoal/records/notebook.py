@@ -30,10 +30,13 @@ class Cell:
     def refresh(self) -> None:
         """Update the view, unless that was a moment ago."""
         if time.monotonic() - self._drawn >= EVERY:
-            self.stop()
+            self._draw()
 
     def stop(self) -> None:
-        """Update the view, if need be for the last time."""
+        """Update the view for the last time."""
+        self._draw()
+
+    def _draw(self) -> None:
         self._drawn = time.monotonic()
         self._handle.update(self._picture(), raw=True)
 

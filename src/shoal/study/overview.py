@@ -36,16 +36,14 @@ def overview(c: Comparison, name: str) -> Markup:
 
 def _abstract(c: Comparison) -> str:
     """The answer of the study in a few sentences: the significant differences, or why there are none."""
-    study, against, better = c.results.study, _baseline(c.results.study), [pair for pair in c.pairs if pair.p < LEVEL]
+    study, against = c.results.study, _baseline(c.results.study)
+    better = [pair for pair in c.pairs if pair.p < LEVEL]
     first = [pair for pair in better if against in (pair.one, pair.other)]
     told = " ".join(pair.summary for pair in (first or better)[:SENTENCES])
     if better:
-        all_told = len(better) <= SENTENCES and len(first or better) == len(better)
-        return (
-            told
-            if all_told
-            else f"{told} In all, {len(better)} of {many(len(c.pairs), 'pair')} of arms differ significantly."
-        )
+        if len(better) <= SENTENCES and len(first or better) == len(better):
+            return told
+        return f"{told} In all, {len(better)} of {many(len(c.pairs), 'pair')} of arms differ significantly."
     least, done = least_seeds(study), min(len(c.results.seeds(arm)) for arm in study.arms)
     if len(study.arms) > 1 and min(done, study.seeds) < least:
         planned = f", {study.seeds} are planned" if study.seeds < least else ""
