@@ -222,7 +222,7 @@ def test_figures_speak(tmp_path: Path) -> None:
     assert text.count("<title>") == drawings + 1 and text.count("<desc>") == drawings
     assert set(re.findall(r"<title>([^<]*)</title><desc>", text)) <= set(re.findall(r"<h[34]>([^<]*)</h[34]>", text))
     assert "<desc></desc>" not in text and text.count('class="finding"') == text.count("<figure>")
-    assert text.count("The numbers behind this figure") >= 10
+    assert text.count("The numbers") >= 10
     assert "log" in text and text.count('class="view"') == 2  # the two curved scales
 
 

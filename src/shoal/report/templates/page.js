@@ -90,7 +90,7 @@
       button.addEventListener('click', act);
       line.append(button);
     }
-    figure.append(line);
+    figure.insertBefore(line, figure.querySelector(':scope > details'));
   }
   if (!data.places) return;
 
