@@ -109,6 +109,23 @@ def test_new_workers_get_numbers_of_their_own(join):
     assert names == [("0", 0), ("gpu-7", 1), ("2", 2), ("5", 3), ("4", 4), ("6", 6)]
 
 
+def test_the_last_worker_is_who_knows_of_no_other_at_work(join, tmp_path):
+    """Another has its result, has given its name back, or was killed on this machine."""
+    worker, other = join("a"), join("b")
+    assert not worker.space.is_last()
+    (tmp_path / "workers" / "b").mkdir()
+    (tmp_path / "workers" / "b" / "result.json").touch()
+    assert worker.space.is_last()
+    (tmp_path / "workers" / "b" / "result.json").unlink()
+    other.space.leave()
+    assert worker.space.is_last()
+    gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    (tmp_path / "leases" / "c").write_text(f"here {gone.stdout.strip()} {lease.realm_here()} x")
+    assert worker.space.is_last()
+    (tmp_path / "leases" / "d").write_text(f"elsewhere {gone.stdout.strip()} another x")
+    assert not worker.space.is_last()
+
+
 def test_a_worker_that_comes_back_keeps_its_number(join):
     join("a")
     worker = join("b")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import rows, tiny
 
-from shoal.experiment.experiment import Experiment, Fitness
+from shoal.core.keys import derive
+from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
+from shoal.members.compiled import CompiledTester
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
+from shoal.report.page import write_report
+from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, sequential_halving
 from shoal.run.loop import resume, train
+from shoal.run.of_workers import FILE, best_of_workers
 
 
 def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:
@@ -175,3 +181,43 @@ def test_without_a_selection_the_best_so_far_is_the_champion(tmp_path: Path) -> 
     assert "final_selection" not in champion
     best = rows(run / "metrics.jsonl")[-1]["champion"]
     assert (champion["uid"], champion["generation"]) == (best["uid"], best["generation"])
+
+
+def worker(workspace: Path, name: str, **changes: Any) -> Experiment:
+    """A worker of its own name, seed and members in a workspace."""
+    return tiny(exchange=ExchangeSettings("directory", workspace=str(workspace), worker=name), **changes)
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On new episodes, the same for all. Who is killed in it has its result, and whoever comes next selects: the worker that
+    is started again, or the caller of a function."""
+    keys: list[Any] = []
+
+    def test(self: Any, policies: Sequence[Policy], key: Any, episodes: int, levels: str) -> Any:
+        keys.append((key, len(policies), episodes))
+        return np.repeat([[float(policy is not policies[0])] for policy in policies], episodes, axis=1), 7
+
+    train(worker(tmp_path, "a"))
+    assert not (tmp_path / FILE).exists(), "one champion has no rivals"
+    with monkeypatch.context() as patch:
+        patch.setattr(CompiledTester, "test", lambda *arguments: sys.exit("killed"))
+        with pytest.raises(SystemExit):
+            train(worker(tmp_path, "b"))
+    monkeypatch.setattr(CompiledTester, "test", test)
+    assert train(worker(tmp_path, "b")).already
+    told = json.loads((tmp_path / FILE).read_text())
+    champions = {name: load_champion(tmp_path / "workers" / name) for name in "ab"}
+    assert told == {
+        **{"worker": "b", "candidates": {name: [one.uid, one.generation] for name, one in champions.items()}},
+        **{"episodes": 2 * 8, "steps": 7, "champion": {"mean": 1.0, "standard_error": 0.0, "episodes": 8}},
+    }
+    assert keys == [(derive((derive((0,), "final selection of workers")), 0), 2, 8)]
+    page = read_workspace(tmp_path).result
+    alone = [json.loads((tmp_path / "workers" / name / "result.json").read_text()) for name in "ab"]
+    assert page["champion"]["uid"] == champions["b"].uid
+    assert page["evaluation_steps"] == sum(one["evaluation_steps"] for one in alone) + 7
+    assert "nothing was selected on the held-out episodes" in write_report(tmp_path).read_text()
+    assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 1, "known already"
+    (tmp_path / FILE).unlink()
+    assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 2

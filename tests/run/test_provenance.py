@@ -16,6 +16,7 @@ from support.messages import Said
 from support.runs import Signals, flags, rows, shoal, tiny
 
 from shoal import __version__
+from shoal.experiment.experiment import Fitness
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 from shoal.run.provenance import checked_out, command
@@ -72,7 +73,8 @@ def test_workers_with_other_versions_are_named(tmp_path: Path, said: Said) -> No
     def worker(name: str, generations: int = 1) -> tuple[list[str], dict[str, object]]:
         exchange = {"name": "directory", "workspace": str(tmp_path), "worker": name}
         heard = Signals(9, "never")
-        run = train(tiny(exchange=exchange, generations=generations), [heard]).run_dir
+        fitness = Fitness(episodes=2, step_limit=60, final_selection=0.0)
+        run = train(tiny(exchange=exchange, generations=generations, fitness=fitness), [heard]).run_dir
         return heard.notes, rows(run / "provenance.jsonl")[-1]
 
     assert worker("a")[0] == worker("b")[0] == []

@@ -8,6 +8,7 @@ workers ever have the same name, and readers verify checksums.
     leases/NAME         the process that works under this name; its modification time is updated while it runs
     published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
     workers/NAME/       the worker's own run directory
+    final_selection.json  the best of their champions, once the last worker has ended
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy as np
 from shoal.core import atomic
 from shoal.core.atomic import Damaged, Irregular
 from shoal.core.errors import BadField, BadInput
-from shoal.distributed.lease import Lease
+from shoal.distributed.lease import Lease, ended
 from shoal.distributed.rows import to_json
 from shoal.members.devices import host_memory
 
@@ -111,6 +112,12 @@ class Workspace:
             self.staging.close()
             self._lease.release()
             self._lease = None
+
+    def is_last(self) -> bool:
+        """True where no other worker is at work: each has its result, or has ended without one."""
+        leases = [p for p in (self.path / "leases").iterdir() if NAME.fullmatch(p.name) and p.name != self.name]
+        running = [p for p in leases if not (self.path / "workers" / p.name / "result.json").exists()]
+        return all(ended(atomic.read_or_nothing(p)) for p in running)
 
     def _claim(self, name: str | None) -> tuple[str, int]:
         """A name and a number that no other worker has or had."""

@@ -65,8 +65,8 @@ class Lease:
     def _break(self, pause: Callable[[], None], note: Callable[[str], None]) -> None:
         """Remove the lease of a process that has ended. Raises BadInput when it has not."""
         holder = read_or_nothing(self._path)
-        host, pid, realm = (*holder.split(), "", "", "")[:3]
-        if not (realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) and not alive(int(pid))):
+        host, pid, _ = _parts(holder)
+        if not ended(holder):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
             before, began = self._moved(), time.monotonic()
             while time.monotonic() - began < PATIENCE and before is not None:
@@ -106,6 +106,17 @@ class Lease:
         while not self._done.wait(BEAT):
             with suppress(OSError):  # a disk that is full or unavailable for a while
                 os.utime(self._file)
+
+
+def ended(holder: str) -> bool:
+    """True where the holder of a lease is known to have ended, as a process of this machine."""
+    _, pid, realm = _parts(holder)
+    return realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) is not None and not alive(int(pid))
+
+
+def _parts(holder: str) -> list[str]:
+    """The machine of a holder, its process and the realm of that."""
+    return [*holder.split(), "", "", ""][:3]
 
 
 def realm_here() -> str:

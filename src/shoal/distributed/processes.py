@@ -106,6 +106,11 @@ class Processes:
         return self._workspace.path / "workers" / self._workspace.name if self._workspace else None
 
     @property
+    def ended_workspace(self) -> Path | None:
+        """The workspace of a worker that was the last one at work there."""
+        return self._workspace.path if self._workspace and self._workspace.is_last() else None
+
+    @property
     def staging(self) -> Staging | None:
         """The place where a worker makes its files, for as long as it has its name."""
         return self._workspace.staging if self._workspace else None

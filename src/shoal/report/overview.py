@@ -91,6 +91,7 @@ def _champion(run: Run) -> dict[str, Any]:
     uid, generation = run.champion
     selected = number(inner(run.result, "champion").get("selection_fitness"))
     worker = run.worker_of(uid)
+    selected_among_workers = "worker" in inner(run.result, "champion", "final_selection")
     who = f"{'the mean' if run.method.sampled else f'member {uid}'}{f' of worker {worker}' if worker else ''}"
     return {
         "who": who,
@@ -98,7 +99,7 @@ def _champion(run: Run) -> dict[str, Any]:
         "selected": float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected,
         "levels": on_levels(run),
         "distribution": _distribution(inner(run.result, "champion").get("returns")),
-        "rivals": len(run.workers) if worker else 1,
+        "rivals": len(run.workers) if worker and not selected_among_workers else 1,
         **{name: number(run.tested.get(of)) for name, of in TESTED.items()},
     }
 

@@ -186,6 +186,11 @@ class RunFiles:
         return self._json("result.json")
 
     @cached_property
+    def final_selection(self) -> dict[str, Any]:
+        """That of a workspace, among the champions of its workers."""
+        return self._json("final_selection.json")
+
+    @cached_property
     def latest(self) -> dict[str, Any]:
         """The newest metrics."""
         return self.read("metrics.jsonl", last_line)

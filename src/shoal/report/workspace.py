@@ -49,6 +49,9 @@ def read_workspace(path: Path) -> Run:
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
         result = _results(runs) | {"champion": champion}
+        if selected := _selected(path, runs):
+            result["champion"] = selected
+            result["evaluation_steps"] += count(selected["final_selection"].get("steps"))
     elif metrics:
         metrics[-1]["champion"] = champion
     return replace(
@@ -157,6 +160,16 @@ def _best(runs: list[Run]) -> dict[str, Any] | None:
         return tuple(np.nan_to_num([*figures, number(champion.get("selection_fitness"))], nan=-np.inf).tolist())
 
     return max(filter(None, map(_champion, runs)), key=merit, default=None)
+
+
+def _selected(path: Path, runs: list[Run]) -> dict[str, Any] | None:
+    """The champion that the final selection found among those of all workers, with what is recorded of it; None where it was
+    made among others, or not at all."""
+    told = RunFiles(path).final_selection
+    champions = {run.name: one for run in runs if (one := _champion(run))}
+    same = told.get("candidates") == {name: [one.get("uid"), one.get("generation")] for name, one in champions.items()}
+    best = champions.get(str(told.get("worker"))) if same else None
+    return best and best | {"final_selection": told}
 
 
 def _champion(run: Run) -> dict[str, Any]:

@@ -28,6 +28,12 @@ def episodes_of(experiment: Experiment, steps: int, length: float) -> int:
     return max(experiment.final_episodes, affordable)
 
 
+def episodes_among(experiment: Experiment, champions: int) -> int:
+    """Episodes of a selection among the champions of workers: together as many as in their final evaluations, and enough
+    for all of them to take part."""
+    return champions * max(experiment.final_episodes, _rounds(champions) * FIRST)
+
+
 def places(episodes: int) -> int:
     """Number of candidates, of whom each plays as many as FIRST of these episodes in the first round."""
     count = 1
@@ -37,11 +43,18 @@ def places(episodes: int) -> int:
 
 
 def select_champion(
-    experiment: Experiment, tester: Tester, entrants: Sequence[ChampionSoFar], episodes: int
+    experiment: Experiment,
+    tester: Tester,
+    entrants: Sequence[ChampionSoFar],
+    episodes: int,
+    purpose: str = "final selection",
 ) -> tuple[ChampionSoFar, dict[str, Any]]:
     """The best of the entrants, in so many episodes in all; of equal ones, and where these are too few, the first. With it
-    its part of result.json, where there was a choice."""
-    key, steps = derive((experiment.seed,), "final selection"), 0
+    its part of result.json, where there was a choice.
+
+    purpose: of the episodes, which are others for another purpose
+    """
+    key, steps = derive((experiment.seed,), purpose), 0
     levels = "test" if experiment.levels is None else experiment.fitness.levels
 
     def play(rows: Sequence[int], round_: int, each: int) -> np.ndarray:

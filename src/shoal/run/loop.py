@@ -22,6 +22,7 @@ from shoal.records.callback import Callback
 from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.generations import run_generations
+from shoal.run.of_workers import select_among_workers
 from shoal.run.result import Result
 from shoal.run.start import begin, done_already, enter, restore
 
@@ -91,7 +92,12 @@ def _run(
         on_jax(),
         ExitStack() as held,
     ):
-        return go(enter(experiment, control, processes, held))
+        context = enter(experiment, control, processes, held)
+        result = go(context)
+        context.living.close()
+        if (workspace := processes.ended_workspace) and context.experiment.fitness.final_selection:
+            select_among_workers(workspace, context.plan, control.pause, control.note)
+        return result
 
 
 def _asked(experiment: Experiment, progress: bool) -> Iterator[Callback]:
