@@ -45,7 +45,7 @@ def main() -> None:
         )
     )
     champion = result.champion
-    steps = [int(champion.act(np.array([place / LENGTH]))) for place in range(LENGTH - 1)]
+    steps = [int(champion.predict(np.array([place / LENGTH]))[0]) for place in range(LENGTH - 1)]
     print(f"the champion's steps along the corridor: {''.join('<>'[step] for step in steps)}")
 
 

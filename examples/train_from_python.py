@@ -27,11 +27,11 @@ def main() -> None:
     print(f"member {champion.uid} last trained with a learning rate of {champion.hyper['learning_rate']:.2g}")
 
     env = gymnasium.make("CartPole-v1")
-    champion.reset()  # before every episode, where the policy has a memory
     obs, _ = env.reset(seed=0)
-    total, done = 0.0, False
+    state, total, done = None, 0.0, False  # only a recurrent policy has a state
     while not done:
-        obs, reward, terminated, truncated, _ = env.step(champion.act(obs))
+        action, state = champion.predict(obs, state)
+        obs, reward, terminated, truncated, _ = env.step(action)
         total, done = total + float(reward), terminated or truncated
     print(f"in gymnasium it balances the pole for {total:.0f} steps")
 

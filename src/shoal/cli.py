@@ -15,8 +15,11 @@ from shoal.commands.flags import (
     NOTHING,
     File,
     Flags,
+    Generation,
+    Member,
     Quiet,
     Run,
+    Sampled,
     Set,
     Settings,
     Trust,
@@ -85,18 +88,22 @@ def evaluate(
     levels: Annotated[
         str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
     ] = None,
+    member: Member = None,
+    generation: Generation = None,
+    sampled: Sampled = False,
     trust_code: Trust = False,
 ) -> int:
-    """Evaluate the champion of a run on held-out episodes."""
+    """Evaluate the champion of a run, or another member, on held-out episodes."""
     from shoal.commands.evaluate import evaluate as play_episodes
 
     look_here(trust_code)
     with console().status("evaluating"):
-        outcome = play_episodes(run, episodes, seed, trust_code, levels)
+        outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, sampled)
+    fitness = outcome["selection_fitness"]
     console().print(
         f"{scored(outcome)} over {outcome['episodes']} episodes "
-        f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g}); "
-        f"{outcome['selection_fitness']:.4g} when selected"
+        f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
+        f"{'' if fitness is None else f'; {fitness:.4g} when selected'}"
     )
     return DONE
 
@@ -107,27 +114,34 @@ def play(
         Path,
         flag("PATH", "where to write it: .mp4, .gif, or .html for a page that shows a body of brax from all sides"),
     ] = Path("champion.mp4"),
-    episodes: Annotated[int, flag("N", "episodes to record")] = 1,
+    episodes: Annotated[int, flag("N", "episodes to play")] = 1,
     seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
-    population: Annotated[bool, flag(None, "record all members, side by side in the same episodes")] = False,
+    population: Annotated[bool, flag(None, "all members, side by side in the same episodes")] = False,
+    live: Annotated[bool, flag(None, "show them in a window, and record nothing")] = False,
+    member: Member = None,
+    generation: Generation = None,
+    sampled: Sampled = False,
     trust_code: Trust = False,
 ) -> int:
-    """Record a video of the champion of a run, or of all its members."""
-    from shoal.commands.video import record_video
+    """Record a video of the champion of a run, of another member, or of all; or show them in a window."""
+    from shoal.commands.video import play as show_episodes
 
     look_here(trust_code)
-    with console().status("recording"):
-        returns = record_video(run, video, episodes, seed, trust_code, population)
-    console().print(f"{video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)
+    which = (population, member, generation, sampled)
+    with console().status("playing" if live else "recording"):
+        returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
+    console().print(f"{run if live else video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)
     return DONE
 
 
 def export(
     run: Run,
     file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a file of the trainer")],
+    member: Member = None,
+    generation: Generation = None,
     trust_code: Trust = False,
 ) -> int:
-    """Write the champion as a file for other programs.
+    """Write the champion, or another member, as a file for other programs.
 
     .onnx: the policy, from observations to actions, checked against Shoal with onnxruntime. .npz: the weights alone.
     The champion of an external trainer is saved by its library: sb3:PPO as a zip that PPO.load reads.
@@ -135,7 +149,7 @@ def export(
     from shoal.commands.export import export as write
 
     look_here(trust_code)
-    console().print(f"written: {', '.join(write(run, file, trust_code))}", soft_wrap=True)
+    console().print(f"written: {', '.join(write(run, file, trust_code, member, generation))}", soft_wrap=True)
     return DONE
 
 

@@ -15,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -34,6 +35,7 @@ from shoal.methods.pbt import Pbt
 from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
+from shoal.run.members import read_members
 from shoal.trainers.trainers import TrainerProcesses
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
@@ -247,9 +249,8 @@ def test_evaluate(tmp_path: Path) -> None:
 
 
 def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
-    """An independent loop over gymnax with `Champion.act`: the means agree within their errors."""
+    """An independent loop over gymnax with `Champion.predict`: the means agree within their errors."""
     import gymnax
-    import jax
 
     champion = load_champion(six)
     env, params = gymnax.make("CartPole-v1")
@@ -259,7 +260,7 @@ def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
         for seed in range(40):
             obs, state = reset(jax.random.key(1000 + seed), params)
             for t in range(60):
-                obs, state, _, done, _ = step(jax.random.key(t), state, int(champion.act(obs)), params)
+                obs, state, _, done, _ = step(jax.random.key(t), state, int(champion.predict(obs)[0]), params)
                 if done:
                     break
             returns.append(t + 1)
@@ -267,6 +268,32 @@ def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
     assert found
     error = np.hypot(float(found[2]), np.std(returns) / 40**0.5)
     assert abs(float(found[1]) - np.mean(returns)) < 4 * error + 0.5
+
+
+def test_other_members_and_sampled_actions(six: Path, tmp_path: Path, said: Said) -> None:
+    """Of the generations whose checkpoints are kept: 3, 4 and 5. Nobody says of a member how fit it was when selected."""
+    saved = read_members(six, 4)
+    fittest = load_champion(six, generation=4)
+    assert fittest.uid == saved.uid[int(np.nanargmax(saved.fitness))] and fittest.generation == 4
+    kept = {g: load_champion(six, member=3, generation=g) for g in (3, 4, 5)}
+    now = load_champion(six, member=3)
+    assert {one.uid for one in kept.values()} == {3} and [one.generation for one in kept.values()] == [3, 4, 5]
+    for g, one in kept.items():
+        assert (jax.tree.leaves(one.learned)[0] == jax.tree.leaves(now.learned)[0]).all() == (g == 5)
+        np.testing.assert_array_equal(one.hyper["learning_rate"], read_members(six, g).hyper["learning_rate"][3])
+    of_member = ("--member", 3, "--generation", 4)
+    outcome = shoal("evaluate", six, "--episodes", 9, *of_member)
+    assert outcome.code == 0 and re.fullmatch(r".* over 9 episodes \(lowest .*, highest [\d.]+\)\n", outcome.out)
+    assert shoal("evaluate", six, "--episodes", 9, *of_member, "--sampled").out != outcome.out
+    assert shoal("export", six, tmp_path / "member.npz", *of_member).code == 0
+    told = json.loads(str(np.load(tmp_path / "member.npz")["about.champion"]))
+    assert (told["uid"], told["generation"]) == (3, 4)
+    kept[4].save(tmp_path / "saved")
+    assert shoal("evaluate", tmp_path / "saved", "--episodes", 9).out == outcome.out
+    for wrong in (("--member", 9), ("--generation", 1), ("--member", 3, "--generation", 7)):
+        outcome = shoal("evaluate", six, *wrong)
+        assert (outcome.code, outcome.out) == (2, "")
+        said(outcome.err)
 
 
 @pytest.mark.slow
@@ -531,7 +558,6 @@ def test_evaluate_leaves_the_run_alone(six: Path) -> None:
 
 def test_compiled_programs_are_kept_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By default under the user's cache folder, which alone is bounded; a setting of the user's stays."""
-    import jax
     from jax._src import compilation_cache
 
     for name in ("get_file_cache", "get_executable_and_time"):  # put back afterwards

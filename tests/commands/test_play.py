@@ -7,6 +7,7 @@ import importlib.util
 import json
 import re
 import subprocess
+import sys
 import zlib
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -21,6 +22,7 @@ import imageio.v2 as imageio
 import imageio_ffmpeg
 import jax
 import numpy as np
+import pygame
 import pytest
 from support.cases import others_slow
 from support.messages import Said, shown
@@ -29,7 +31,7 @@ from support.runs import COMMAND, at_work, build_run, tiny
 
 from shoal.cli import main
 from shoal.commands import renderers
-from shoal.commands.video import RenderedGymnasium, record_video, rendered, video_file
+from shoal.commands.video import RenderedGymnasium, play, rendered, video_file
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.environments.levels import Span
@@ -112,7 +114,7 @@ def frames(video: Path) -> np.ndarray:
 )
 def test_a_video_shows_every_step(env: str, run_of: Callable[..., Path], tmp_path: Path) -> None:
     video = tmp_path / "video.mp4"
-    returns = record_video(run_of(env), video, episodes=1, seed=0)
+    returns = play(run_of(env), video, episodes=1, seed=0)
     shown = frames(video)
     assert len(returns) == 1 and np.isfinite(returns[0])
     assert len(shown) == 13 or "CartPole" in env  # the start and every step up to the limit; a pole may fall earlier
@@ -121,7 +123,7 @@ def test_a_video_shows_every_step(env: str, run_of: Callable[..., Path], tmp_pat
 
 def test_the_device_environment_itself_is_recorded(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run = run_of("gymnax:CartPole-v1", step_limit=1000, max_steps_in_episode=7)
-    assert record_video(run, tmp_path / "video.mp4", 2, 0) == [7.0, 7.0]  # no pole falls in seven steps
+    assert play(run, tmp_path / "video.mp4", 2, 0) == [7.0, 7.0]  # no pole falls in seven steps
     assert len(frames(tmp_path / "video.mp4")) == 2 * 8
 
 
@@ -148,7 +150,7 @@ def test_cells_have_one_colour_per_channel() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("env", ["gymnax:Breakout-MinAtar", grid_environment])
 def test_grids_are_drawn_as_cells(env: Any, run_of: Callable[..., Path], tmp_path: Path) -> None:
-    returns = record_video(run_of(env), tmp_path / "video.gif", episodes=2, seed=3, trust_code=True)
+    returns = play(run_of(env), tmp_path / "video.gif", episodes=2, seed=3, trust_code=True)
     assert len(returns) == 2
     assert imageio.imread(tmp_path / "video.gif").shape[1] == 400
     assert len(frames(tmp_path / "video.gif")) >= 2  # a GIF keeps equal frames once
@@ -192,7 +194,7 @@ def test_robots_of_playground_are_drawn_as_they_stand() -> None:
 @pytest.mark.filterwarnings("ignore")  # of importing brax
 def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path) -> None:
     page = tmp_path / "champion.html"
-    (returned,) = record_video(run_of("brax:inverted_pendulum", episode_length=3), page)
+    (returned,) = play(run_of("brax:inverted_pendulum", episode_length=3), page)
     (packed,) = re.findall(r'var system = "([A-Za-z0-9+/=]+)"', page.read_text())
     told = json.loads(zlib.decompress(base64.b64decode(packed)))
     assert len(told["states"]["x"]) == returned + 1  # a reward of 1 for every step, and the first state
@@ -201,7 +203,7 @@ def test_a_browser_draws_bodies_of_brax(run_of: Callable[..., Path], tmp_path: P
 
 def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
+        play(run_of("gymnax:CartPole-v1"), tmp_path / "champion.html")
     said(error.value)
     assert not (tmp_path / "champion.html").exists()
 
@@ -211,7 +213,7 @@ def test_a_population_plays_side_by_side(tmp_path: Path, trace_cache: None, monk
     train(tiny(tmp_path / "run", generations=1))
     shown: list[np.ndarray] = []
     monkeypatch.setattr("shoal.commands.video.frame_writer", lambda video, environment: nullcontext(shown.append))
-    returns = record_video(tmp_path / "run", tmp_path / "video.mp4", population=True)
+    returns = play(tmp_path / "run", tmp_path / "video.mp4", population=True)
     assert len(returns) == 4 and len(shown) == max(returns) + 1 > min(returns) + 1
     height, width = (n // 2 for n in shown[0].shape[:2])
     places = [(a, b) for a in (0, height) for b in (0, width)]
@@ -220,6 +222,31 @@ def test_a_population_plays_side_by_side(tmp_path: Path, trace_cache: None, monk
         np.testing.assert_array_equal(quarter[0], shown[0][:height, :width])  # all begin alike
         moves = [bool((x != y).any()) for x, y in pairwise(quarter)]
         assert any(moves[: int(returned)]) and not any(moves[int(returned) :])
+
+
+def test_in_a_window(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    """Which shows every frame, and ends it all when it is closed."""
+    run, shown = run_of("gymnax:CartPole-v1"), list[np.ndarray]()
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER"):
+        monkeypatch.delenv(name, raising=False)
+    if sys.platform == "linux":
+        with pytest.raises(BadInput) as error:
+            play(run, None)
+        said(error.value)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    flip = pygame.display.flip
+
+    def watched() -> None:
+        flip()
+        shown.append(pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1))
+        if len(shown) == 12:
+            pygame.event.post(pygame.event.Event(pygame.QUIT))
+
+    monkeypatch.setattr(pygame.display, "flip", watched)
+    (returned,) = play(run, None, 2)
+    assert returned < 11, "the window is closed in the second episode"
+    assert len(shown) == 12 and any((a != b).any() for a, b in pairwise(shown))
+    assert not pygame.display.get_init()
 
 
 def test_where_pictures_stand() -> None:
@@ -236,30 +263,33 @@ def test_where_pictures_stand() -> None:
 
 def test_a_population_of_which_nothing_is_saved(run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", population=True)
+        play(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", population=True)
     said(error.value)
     with pytest.raises(BadInput) as error:
-        record_video(tmp_path / "run", tmp_path / "video.html", population=True)
+        play(tmp_path / "run", tmp_path / "video.html", population=True)
+    said(error.value)
+    with pytest.raises(BadInput) as error:
+        play(tmp_path / "run", tmp_path / "video.mp4", population=True, member=3)
     said(error.value)
 
 
 def test_the_same_seed_gives_the_same_episodes(run_of: Callable[..., Path], tmp_path: Path) -> None:
     run = run_of("gymnax:Pendulum-v1")
-    same = [record_video(run, tmp_path / f"{i}.mp4", 1, seed) for i, seed in enumerate((1, 1, 2))]
+    same = [play(run, tmp_path / f"{i}.mp4", 1, seed) for i, seed in enumerate((1, 1, 2))]
     assert same[0] == same[1] != same[2]
 
 
 @pytest.mark.parametrize(("video", "episodes"), [("video.avi", 1), ("video.mp4", 0)], ids=shown)
 def test_what_cannot_be_asked_for(video: str, episodes: int, said: Said, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
-        record_video(tmp_path, tmp_path / video, episodes, 0)
+        play(tmp_path, tmp_path / video, episodes, 0)
     said(error.value)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: Said) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput) as error:
-        record_video(tmp_path, tmp_path / "video.mp4", 1, 0)
+        play(tmp_path, tmp_path / "video.mp4", 1, 0)
     said(error.value)
 
 
@@ -304,7 +334,7 @@ def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
 @pytest.mark.parametrize("env", [match, host_environment])
 def test_what_cannot_be_drawn(env: Any, run_of: Callable[..., Path], tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        record_video(run_of(env), tmp_path / "video.mp4", 1, 0, trust_code=True)
+        play(run_of(env), tmp_path / "video.mp4", 1, 0, trust_code=True)
     said(error.value)
     assert not (tmp_path / "video.mp4").exists()
 
@@ -319,7 +349,7 @@ def test_a_machine_that_cannot_draw(
 
     monkeypatch.setattr(CartPoleEnv, "render", fail)
     with pytest.raises(BadInput) as error:
-        record_video(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", 1, 0)
+        play(run_of("gymnax:CartPole-v1"), tmp_path / "video.mp4", 1, 0)
     said(error.value)
 
 
@@ -374,29 +404,28 @@ def test_pictures_that_change_their_size(name: str, tmp_path: Path, said: Said) 
 def test_a_policy_forgets_between_episodes(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls: list[str] = []
+    states: list[Any] = []
 
-    def traced(name: str) -> None:
-        method = getattr(champion.Champion, name)
-        monkeypatch.setattr(champion.Champion, name, lambda *x: (calls.append(name), method(*x))[1])
+    def predict(self: Any, obs: Any, state: Any, deterministic: bool) -> Any:
+        states.append(state)
+        return np.zeros(1, np.float32), len(states)
 
     run = run_of("gymnax:Pendulum-v1", step_limit=2)
-    for name in ("reset", "act"):
-        traced(name)
-    record_video(run, tmp_path / "video.gif", 2, 0)
-    assert calls[-6:] == ["reset", "act", "act"] * 2
+    monkeypatch.setattr(champion.Champion, "predict", predict)
+    play(run, tmp_path / "video.gif", 2, 0)
+    assert states == [None, 1, None, 3]
 
 
 def test_a_failure_leaves_no_half_video(
     run_of: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(self: Any, obs: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("stop")
 
     run = run_of("gymnax:Pendulum-v1")
-    monkeypatch.setattr(champion.Champion, "act", fail)
+    monkeypatch.setattr(champion.Champion, "predict", fail)
     with pytest.raises(RuntimeError, match="stop"):
-        record_video(run, tmp_path / "films" / "video.mp4", 1, 0)
+        play(run, tmp_path / "films" / "video.mp4", 1, 0)
     assert list((tmp_path / "films").iterdir()) == []
 
 

@@ -280,9 +280,9 @@ def test_a_run_goes_on_and_its_champion_acts(tmp_path: Path, trace_cache: None) 
     resume(tmp_path / "parts", generations=2, trust_code=True)
     same_run(tmp_path / "whole", tmp_path / "parts")
     champion, obs = load_champion(tmp_path / "whole", trust_code=True), drawn(3)
-    actions = champion.act({"state": obs["state"]})
-    assert same(actions, champion.act(obs)) and actions.shape == (3, 1)
-    one = [champion.act({"state": x}) for x in obs["state"]]
+    actions = champion.predict({"state": obs["state"]})[0]
+    assert same(actions, champion.predict(obs)[0]) and actions.shape == (3, 1)
+    one = [champion.predict({"state": x})[0] for x in obs["state"]]
     np.testing.assert_allclose(np.stack(one), actions, rtol=1e-5, atol=1e-6)
 
 
@@ -291,10 +291,10 @@ def test_a_run_on_the_host(rooms: HostEnvironment, tmp_path: Path, said: Said) -
     views = {"actor": ["place"], "critic": ["place", "room"]}
     config = CONFIG | views
     result = train(tiny(tmp_path / "r", env="gym:shoal-test/Rooms-v0", agent="td3", config=config, generations=1))
-    assert result.champion.act({"place": np.zeros((4, 2))}).shape == (4, 1)
+    assert result.champion.predict({"place": np.zeros((4, 2))})[0].shape == (4, 1)
     with pytest.raises(BadInput) as error:
-        result.champion.act({"room": np.zeros(3)})
+        result.champion.predict({"room": np.zeros(3)})
     said(error.value)
     with pytest.raises(BadInput) as error:
-        result.champion.act({"place": np.zeros(3)})
+        result.champion.predict({"place": np.zeros(3)})
     said(error.value)

@@ -354,12 +354,11 @@ def test_the_champion_that_is_saved_is_the_one_that_was_measured(whole: Path, na
     limit = min(experiment.fitness.step_limit, champion.hyper.get("episode_cap", np.inf))
     returns = []
     for key in jax.random.split(jax_key(derive((experiment.seed,), champion.generation, "evaluate")), 2):
-        champion.reset()
         state, obs = reset(stream(key, "reset"))
-        total, t, done = 0.0, 0, False
+        memory, total, t, done = None, 0.0, 0, False
         while not done and t < limit:
-            action = jnp.asarray(champion.act(obs))
-            state, obs, reward, *ends = step(at(stream(key, "step"), t), state, action)
+            action, memory = champion.predict(obs, memory)
+            state, obs, reward, *ends = step(at(stream(key, "step"), t), state, jnp.asarray(action))
             total, t, done = total + float(reward), t + 1, any(ends)
         returns.append(total)
     np.testing.assert_allclose(np.mean(returns), champion.fitness, rtol=1e-5)
@@ -368,7 +367,7 @@ def test_the_champion_that_is_saved_is_the_one_that_was_measured(whole: Path, na
 @EVERY
 def test_commands_on_a_run(whole: Path, name: str, tmp_path: Path) -> None:
     champion = load_champion(whole)
-    assert np.shape(champion.act(np.zeros(champion.spec.obs_shape))) == champion.spec.action.shape
+    assert np.shape(champion.predict(np.zeros(champion.spec.obs_shape))[0]) == champion.spec.action.shape
     played = shoal("evaluate", whole, "--episodes", 2)
     assert played.code == 0 and "over 2 episodes" in played.out
     assert shoal("report", whole).code == 0 and (whole / "report.html").stat().st_size > 10_000

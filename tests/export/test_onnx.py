@@ -47,9 +47,7 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    return Champion(
-        by_agent(agent, spec.action).policy(learned, {}), spec, ChampionSoFar(learned, 3, 7, 1.5), Experiment()
-    )
+    return Champion(by_agent(agent, spec), spec, ChampionSoFar(learned, 3, 7, 1.5), Experiment())
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:
@@ -76,7 +74,7 @@ def same_actions(file: Path, champion: Champion, tolerance: float = 1e-5) -> Non
     outputs = [x.name for x in session.get_outputs()]
     seen = set()
     for batch in (1, 7):
-        champion.reset()
+        state = None
         memory = {x.name: np.zeros((batch, *x.shape[1:]), DTYPES[x.type]) for x in session.get_inputs()[1:]}
         for _ in range(3):
             shape, dtype = (batch, *champion.spec.obs_shape), champion.spec.obs_dtype
@@ -84,7 +82,7 @@ def same_actions(file: Path, champion: Champion, tolerance: float = 1e-5) -> Non
             obs = obs.astype(dtype)
             found = dict(zip(outputs, session.run(outputs, {"obs": obs} | memory), strict=True))
             memory, action = {name: found[f"next_{name}"] for name in memory}, found["action"]
-            expected = champion.act(obs)
+            expected, state = champion.predict(obs, state)
             assert action.dtype == expected.dtype
             np.testing.assert_allclose(action, expected, rtol=tolerance, atol=tolerance)
             seen |= set(np.round(found.get("scores", action), 4).reshape(-1).tolist())
@@ -188,7 +186,7 @@ def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
     }
     (action,) = session.run(["action"], {f"obs.{key}": x for key, x in obs.items()})
     assert {x.name for x in session.get_inputs()} == {"obs.state", "obs.bytes"} and np.ptp(action) > 0.1
-    np.testing.assert_allclose(action, champion.act(obs), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(action, champion.predict(obs)[0], rtol=1e-5, atol=1e-5)
     told = json.loads(session.get_modelmeta().custom_metadata_map["observation"])
     assert list(told) == ["state", "bytes"]  # in the order in which they stand before the first layer
     assert told["bytes"] == {"name": "obs.bytes", "shape": [4], "dtype": "uint8"}
@@ -208,12 +206,13 @@ def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     assert {x.name for x in session.get_inputs()} == {"obs.state"} | carry
     assert {x.name for x in session.get_outputs()} == {"action"} | {f"next_{name}" for name in carry}
     memory = {name: np.zeros((3, 5), np.float32) for name in carry}
-    champion.reset()
+    state = None
     for _ in range(3):
         obs = {"state": random.normal(size=(3, 2)).astype(np.float32)}
         told = session.run(None, {"obs.state": obs["state"]} | memory)
         found = dict(zip((x.name for x in session.get_outputs()), told, strict=True))
-        np.testing.assert_allclose(found["action"], champion.act(obs), rtol=1e-5, atol=1e-5)
+        action, state = champion.predict(obs, state)
+        np.testing.assert_allclose(found["action"], action, rtol=1e-5, atol=1e-5)
         memory = {name: found[f"next_{name}"] for name in carry}
     assert all(x.any() for x in memory.values())
 
@@ -317,7 +316,7 @@ def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, trace_cache: None, 
         champion, random = load_champion(run), np.random.default_rng(0)
         obs = random.normal(size=(500, 3)).astype(np.float32)
         (action,) = session_of(tmp_path / "policy.onnx").run(["action"], {"obs": obs})
-        apart = np.abs(action - champion.act(obs)).max()
+        apart = np.abs(action - champion.predict(obs)[0]).max()
         told = float(re.search(r"by at most (\S+?),", done.out)[1])  # type: ignore[index]
         assert apart / 10 < told < apart * 10 and told > 1e-5
     else:

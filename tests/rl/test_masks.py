@@ -171,7 +171,9 @@ def test_masks_of_an_info_in_a_run(agent: str, tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "run", env=Masked, agent=agent, generations=1, population=2, **changes))
     assert result.champion.fitness == 2
     champion = load_champion(tmp_path / "run", trust_code=True)
-    assert champion.act({"observation": np.zeros(1, np.float32), "action_mask": np.array([0, 0, 1], np.uint8)}) == 2
+    assert (
+        champion.predict({"observation": np.zeros(1, np.float32), "action_mask": np.array([0, 0, 1], np.uint8)})[0] == 2
+    )
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ from shoal.methods.pbt import Pbt
 from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint
-from shoal.run.champion import load_champion, save
+from shoal.run.champion import Champion, load_champion, save
 
 NAN, INF = math.nan, math.inf
 
@@ -145,40 +145,89 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
     assert champion.spec == spec
     obs = np.random.default_rng(0).normal(scale=100, size=(7, *shape)).astype(np.float32)
     expected = to_bounds(spec.action, np.asarray(agent.greedy(learned, obs, ())[0]))
-    actions = champion.act(obs)
+    actions = champion.predict(obs)[0]
     np.testing.assert_allclose(actions, expected, rtol=1e-5)
-    np.testing.assert_allclose(np.stack([champion.act(x) for x in obs]), expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(np.stack([champion.predict(x)[0] for x in obs]), expected, rtol=1e-4, atol=1e-5)
     assert isinstance(actions, np.ndarray)
     assert actions.shape == (7, *spec.action.shape)
     assert actions.dtype == spec.action.native
     start = getattr(spec.action, "start", None)
     assert start is None or ((actions >= np.array(start)).all() and (actions < np.array(start) + 3).all())
-    assert champion.act(obs[0]).shape == spec.action.shape
-    assert champion.act(obs[0].tolist()).shape == spec.action.shape
-    assert champion.act(obs[0].astype(np.float64)).shape == spec.action.shape
+    assert champion.predict(obs[0])[0].shape == spec.action.shape
+    assert champion.predict(obs[0].tolist())[0].shape == spec.action.shape
+    assert champion.predict(obs[0].astype(np.float64))[0].shape == spec.action.shape
 
 
-@pytest.mark.slow
-def test_remembers_until_it_is_reset(tmp_path: Path, said: Said) -> None:
-    """One episode, then two side by side."""
+def memory_of(folder: Path) -> tuple[Champion, Any]:
+    """A champion with an LSTM, and the actions that its agent takes in two episodes side by side, of `SEEN`."""
     memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "recurrent": 3}}
-    agent, learned = champion_of(tmp_path, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
-    champion = load_champion(tmp_path, trust_code=True)
-    obs = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+    agent, learned = champion_of(folder, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
     expected, carry = [], agent.carry((2,))
-    for x in obs:
+    for x in SEEN:
         action, carry = agent.greedy(learned, x, carry)
-        expected.append(action)
-    for _ in range(2):
-        champion.reset()
-        np.testing.assert_allclose([champion.act(x[0]) for x in obs], np.stack(expected)[:, 0], rtol=1e-4)
+        expected.append(np.asarray(action))
+    return load_champion(folder, trust_code=True), np.stack(expected)
+
+
+SEEN = np.random.default_rng(0).normal(size=(5, 2, 2)).astype(np.float32)
+
+
+def test_remembers_by_its_state_alone(tmp_path: Path, said: Said) -> None:
+    """One episode, then two side by side, of which one starts anew on the way."""
+    champion, expected = memory_of(tmp_path)
+
+    def played(seen: np.ndarray, starts: Any = lambda t: None) -> np.ndarray:
+        actions, state = [], None
+        for t, x in enumerate(seen):
+            action, state = champion.predict(x, state, starts(t))
+            actions.append(action)
+        return np.stack(actions)
+
+    np.testing.assert_allclose(played(SEEN[:, 0]), expected[:, 0], rtol=1e-4)
+    np.testing.assert_allclose(played(SEEN), expected, rtol=1e-4)
+    again = played(np.concatenate([SEEN[:3], SEEN]), lambda t: np.array([t == 3, False]))
+    np.testing.assert_allclose(again[3:, 0], expected[:, 0], rtol=1e-4)
+    assert not np.allclose(again[3:, 1], expected[:, 1], rtol=1e-2), "nothing was forgotten there"
+    alone = champion.predict(SEEN[0, 0])[1]
     with pytest.raises(BadInput) as error:
-        champion.act(obs[0])
+        champion.predict(SEEN[0], alone)
     said(error.value)
-    champion.reset()
-    np.testing.assert_allclose([champion.act(x) for x in obs], expected, rtol=1e-4)
-    forgetful = [champion.reset() or champion.act(x) for x in obs]
-    assert not np.allclose(forgetful[1:], expected[1:], rtol=1e-2)
+
+
+def test_sampled_actions_differ_from_call_to_call(tmp_path: Path) -> None:
+    """And are those of the likeliest kind more often than others; the same in every process."""
+    agent, learned = champion_of(tmp_path, Spec((4,), "float32", Discrete(3)))
+    obs = np.random.default_rng(0).normal(size=(600, 4)).astype(np.float32)
+    first, again = load_champion(tmp_path), load_champion(tmp_path)
+    one, other = (first.predict(obs, deterministic=False)[0] for _ in range(2))
+    assert (one != other).any()
+    np.testing.assert_array_equal(one, again.predict(obs, deterministic=False)[0])
+    shares = np.bincount(one, minlength=3) / len(one)
+    assert np.abs(shares - 1 / 3).max() < 0.1, "a new policy of ppo prefers nothing much"
+
+
+@pytest.mark.parametrize("config", [{}, {"recurrent": 3}], ids=shown)
+def test_sampling_asks_for_no_privileged_observations(tmp_path: Path, config: dict[str, Any]) -> None:
+    spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Discrete(2), ("state",), ("privileged_state",))
+    champion_of(tmp_path, spec, config=CONFIG | config)
+    champion = load_champion(tmp_path)
+    action, state = champion.predict({"state": np.zeros((5, 2))}, deterministic=False)
+    assert action.shape == (5,) and set(action.tolist()) <= {0, 1} and (state is None) == (not config)
+
+
+def test_a_saved_one_is_a_champion_again(tmp_path: Path, said: Said) -> None:
+    champion, _ = memory_of(tmp_path / "run")
+    champion.save(tmp_path / "alone")
+    saved = load_champion(tmp_path / "alone", trust_code=True)
+    np.testing.assert_array_equal(saved.predict(SEEN[0])[0], champion.predict(SEEN[0])[0])
+    assert repr(saved) == repr(champion) and saved.hyper == champion.hyper
+    assert sorted(path.name for path in (tmp_path / "alone").iterdir()) == ["champion", "experiment.yaml"]
+    with pytest.raises(BadInput) as error:
+        champion.save(tmp_path / "alone")
+    said(error.value)
+    with pytest.raises(BadInput) as error:
+        champion.save(tmp_path / "alone/experiment.yaml/x")
+    said(error.value)
 
 
 def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
@@ -186,7 +235,7 @@ def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
     _, learned = champion_of(tmp_path, Spec((1,), "float32", space))
     champion = load_champion(tmp_path)
     champion.learned = jax.tree.map(lambda x: x * 1e4, learned)
-    actions = champion.act(np.array([[-1e3], [1e3]]))
+    actions = champion.predict(np.array([[-1e3], [1e3]]))[0]
     assert set(actions[:, 0].tolist()) <= {-2.0, 2.0}
     assert set(actions[:, 1].tolist()) <= {0.0, 10.0}
 
@@ -196,7 +245,7 @@ def test_observations_of_another_shape(tmp_path: Path, said: Said) -> None:
     champion = load_champion(tmp_path)
     for obs in (np.zeros(3), np.zeros((2, 3)), np.zeros(()), np.zeros((4, 1))):
         with pytest.raises(BadInput) as error:
-            champion.act(obs)
+            champion.predict(obs)
         said(error.value)
 
 
@@ -208,16 +257,16 @@ def test_observations_that_are_no_arrays(tmp_path: Path, obs: Any, said: Said) -
     champion_of(tmp_path / "array", Spec((4,), "float32", Discrete(2)))
     champion = load_champion(tmp_path / "array")
     with pytest.raises(BadInput) as error:
-        champion.act(obs)
+        champion.predict(obs)
     said(error.value)
     spec = Spec({"a": (4,), "b": (2,)}, "float32", Discrete(2))
     champion_of(tmp_path / "dictionary", spec)
     champion = load_champion(tmp_path / "dictionary")
     with pytest.raises(BadInput) as error:
-        champion.act({"a": obs, "b": np.zeros(2)})
+        champion.predict({"a": obs, "b": np.zeros(2)})
     said(error.value)
     with pytest.raises(BadInput) as error:
-        champion.act(obs)
+        champion.predict(obs)
     said(error.value)
 
 

@@ -373,11 +373,11 @@ def test_one_that_is_removed_while_it_is_read(tmp_path: Path, monkeypatch: pytes
         return found
 
     monkeypatch.setattr(Checkpoints, "newest", goes_on)
-    generation, shards = checkpoints.newest_arrays()
+    generation, shards = checkpoints.arrays(None)
     assert (generation, shards["shard-0000"]["x"].tolist()) == (2, [2, 2, 2])
     (tmp_path / "c" / "00000002" / PART).unlink()
     with pytest.raises(BadInput, match="no whole checkpoint"):
-        checkpoints.newest_arrays()
+        checkpoints.arrays(None)
 
 
 def test_none_is_whole(tmp_path: Path) -> None:

@@ -397,16 +397,16 @@ def test_what_plays_alone_has_no_file_that_a_signal_could_leave_behind(
         monkeypatch.setattr(RemoteTrainer, name, watched)
     assert len(servers()) == 0
     assert library.evaluate(whole, episodes=3, trust_code=True)["episodes"] == 3
-    assert load_champion(whole, trust_code=True).act(np.float32([1, 0])) in range(3)
+    assert load_champion(whole, trust_code=True).predict(np.float32([1, 0]))[0] in range(3)
     assert not seen and not list(tmp_path.iterdir())
 
 
 def test_the_champion_acts(whole: Path) -> None:
     champion = load_champion(whole, trust_code=True)
     obs = np.float32([[1, 0], [0, 1], [-1, 0]])
-    action = champion.act(obs)
+    action = champion.predict(obs)[0]
     np.testing.assert_array_equal(action, (obs @ champion.learned["w"]).argmax(1))
-    assert champion.act(obs[0]) == action[0]
+    assert champion.predict(obs[0])[0] == action[0]
     del champion
     gc.collect()
     end = time.monotonic() + 10
@@ -438,7 +438,7 @@ def test_a_champion_acts_in_the_space_of_its_environment(tmp_path: Path) -> None
     train(bandit(tmp_path / "r", agent="support.trainers:Counted", generations=1))
     champion = load_champion(tmp_path / "r", trust_code=True)
     obs = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
-    np.testing.assert_array_equal(champion.act(obs), (obs @ champion.learned["w"]).argmax(1) - 2)
+    np.testing.assert_array_equal(champion.predict(obs)[0], (obs @ champion.learned["w"]).argmax(1) - 2)
 
 
 def test_more_processes_than_episodes(tmp_path: Path) -> None:

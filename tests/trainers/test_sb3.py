@@ -434,7 +434,7 @@ def test_a_champion_goes_back_to_sb3(tmp_path):
     files = [tmp_path / name for name in ("model.zip", "model.vecnormalize.pkl", "obs.npy")]
     done = subprocess.run([PYTHON, "-c", LOADED, *files], capture_output=True, text=True, env=os.environ | limited(1))
     assert done.returncode == 0, done.stderr
-    expected = load_champion(run, trust_code=True).act(obs).tolist()
+    expected = load_champion(run, trust_code=True).predict(obs)[0].tolist()
     assert json.loads(done.stdout) == expected and len(set(expected)) == 2
     second = tmp_path / "second"  # and from there into a population
     begun = Experiment(**settings | {"generations": 1}, interval=64, config=config, final_episodes=2)

@@ -1,4 +1,4 @@
-"""`shoal evaluate`: the champion on held-out episodes."""
+"""`shoal evaluate`: the champion, or another member, on held-out episodes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, make_kind, named
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.rules import check
 from shoal.members.acting import Policy
 from shoal.members.devices import prepare
 from shoal.members.protocol import Setup
@@ -25,7 +27,14 @@ from shoal.run.champion import load_champion
 
 @on_jax()
 def evaluate(
-    run: str | Path, episodes: int = 100, seed: int = 0, trust_code: bool = False, levels: str | None = None
+    run: str | Path,
+    episodes: int = 100,
+    seed: int = 0,
+    trust_code: bool = False,
+    levels: str | None = None,
+    member: int | None = None,
+    generation: int | None = None,
+    sampled: bool = False,
 ) -> dict[str, Any]:
     """Statistics of the champion's returns on held-out episodes, and its fitness when selected.
 
@@ -33,20 +42,23 @@ def evaluate(
 
     levels: train, validation or test, for a run with levels; by default test.
     trust_code: import code that the run names.
+    member, generation: evaluate this one instead, as `load_champion` finds it; its fitness is not known.
+    sampled: sample actions, as in training; by default as the run measures its members.
     """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
     if seed < 0:
         raise BadInput(f"--seed {seed}: must be at least 0")
     prepare()
-    champion = load_champion(run, trust_code)
+    champion = load_champion(run, trust_code, member, generation)
+    experiment = with_sampled_actions(champion.experiment) if sampled else champion.experiment
     if levels is not None:
         if champion.experiment.levels is None:
             raise BadInput(f"--levels {levels}: {run} was trained without levels")
         if levels not in (known_levels := champion.experiment.levels.spans()):
             raise unknown("--levels", levels, known_levels)
-    method = method_of(champion.experiment.method_or_default)
-    e = named(champion.experiment, method)
+    method = method_of(experiment.method_or_default)
+    e = named(experiment, method)
     kind = make_kind(e, method)
     with closing(kind):
         if kind.spec != champion.spec:
@@ -62,3 +74,10 @@ def evaluate(
         raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")
     extremes = {"min": float(finite.min()), "max": float(finite.max())}
     return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
+
+
+def with_sampled_actions(e: Experiment) -> Experiment:
+    """An experiment that measures its members with sampled actions. Raises BadInput where they have none."""
+    made = replace(e, fitness=replace(e.fitness, actions="sampled"))
+    check(made)
+    return made

@@ -1,4 +1,4 @@
-"""`shoal export`: the champion as a file for other programs."""
+"""`shoal export`: the champion, or another member, as a file for other programs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from shoal.run.champion import Champion, load_champion
 
 
 @on_jax()
-def export(run: Path, file: Path, trust_code: bool = False) -> list[str]:
+def export(
+    run: Path, file: Path, trust_code: bool = False, member: int | None = None, generation: int | None = None
+) -> list[str]:
     """Write the champion of a run as ONNX or arrays, by the ending of `file`, or as its library saves it.
 
     Returns a description of each file. Raises BadInput.
 
-    trust_code: import code that the run names.
+    trust_code: import code that the run names. member, generation: write this one, as `load_champion` finds it.
     """
     file = absolute(file)  # a trainer may write it from another directory
-    champion = measured = load_champion(run, trust_code)
+    champion = measured = load_champion(run, trust_code, member, generation)
     if champion.policy.save is not None:
         return champion.policy.save(file)
     if champion.experiment.config.get("precision") == "bfloat16":
         # Weights are float32, the only precision of many programs.
-        champion = load_champion(run, trust_code, config={**champion.experiment.config, "precision": "float32"})
+        config = {**champion.experiment.config, "precision": "float32"}
+        champion = load_champion(run, trust_code, member, generation, config=config)
         champion.experiment = measured.experiment
     if not file.parent.is_dir():
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")

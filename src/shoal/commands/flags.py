@@ -59,6 +59,11 @@ File = Annotated[
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
+Member = Annotated[Whole, flag("UID", "a member as its last checkpoint has it, instead of the champion")]
+Generation = Annotated[
+    Whole, flag("N", "after this generation, of which a checkpoint is kept; without --member its fittest member")
+]
+Sampled = Annotated[bool, flag(None, "sample actions, as in training; by default as the run measures its members")]
 Set = Annotated[
     Settings,
     flag(

@@ -37,10 +37,17 @@ GYMNASIUM_STATES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
 def need_no_screen() -> None:
     """Let pygame and MuJoCo render without a screen; both read this when first imported."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         if find_library("EGL"):  # without the library MuJoCo could not even be imported
             os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def need_screen() -> None:
+    """Raise BadInput where there is no screen for a window."""
+    names = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+    if sys.platform == "linux" and not any(map(os.environ.get, names)):
+        raise BadInput("--live needs a screen, and there is none here (DISPLAY is not set); record with --video FILE")
 
 
 class Renderer(NamedTuple):

@@ -1,4 +1,4 @@
-"""Videos of a champion, or of a population: whole episodes, rendered frame by frame."""
+"""Videos of a champion, or of a population, and windows: whole episodes, rendered frame by frame."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from shoal.commands import renderers
+from shoal.commands.evaluate import with_sampled_actions
 from shoal.commands.renderers import Renderer
 from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
@@ -29,73 +30,130 @@ from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
+from shoal.experiment.experiment import Fitness
 from shoal.run.champion import Champion, load_champion, load_members
 
 
 @on_jax()
-def record_video(
-    run: Path, video: Path, episodes: int = 1, seed: int = 0, trust_code: bool = False, population: bool = False
+def play(
+    run: Path,
+    video: Path | None,
+    episodes: int = 1,
+    seed: int = 0,
+    trust_code: bool = False,
+    population: bool = False,
+    member: int | None = None,
+    generation: int | None = None,
+    sampled: bool = False,
 ) -> list[float]:
-    """Record the champion of a run. Returns the return of each episode. Raises BadInput.
+    """Show the champion of a run, or the member that `load_champion` finds. Returns the return of each episode that has
+    ended. Raises BadInput.
 
-    video: a file that ends in .mp4 or .gif, or in .html for bodies of brax
-    population: record all members, side by side in the same episodes; returns the mean return of each of them
+    video: a file that ends in .mp4 or .gif, or in .html for bodies of brax; None: a window
+    population: show all members, side by side in the same episodes; returns the mean return of each of them
+    sampled: sample actions, as in training; by default as the run measures its members
     """
-    run, video = absolute(run), absolute(video)
-    suffix = video.suffix.lower()
+    run, video = absolute(run), None if video is None else absolute(video)
+    suffix = "" if video is None else video.suffix.lower()
     as_page = suffix == ".html"
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
     if seed < 0:
         raise BadInput(f"--seed {seed}: must be at least 0")
-    if suffix not in (".mp4", ".gif", ".html"):
+    if suffix not in (".mp4", ".gif", ".html") and video is not None:
         raise BadInput(f"--video {video}: must end in .mp4 or .gif, or in .html for bodies of brax")
     if population and as_page:
         raise BadInput(f"--video {video}: an HTML page shows one member; with --population write .mp4 or .gif")
-    for package in () if as_page else ("imageio", "imageio_ffmpeg"):
+    if population and member is not None:
+        raise BadInput(f"--member {member}: --population shows all members; give one of the two")
+    for package in () if as_page else ("pygame",) if video is None else ("imageio", "imageio_ffmpeg"):
         if importlib.util.find_spec(package) is None:
-            raise BadInput(f"videos need the package {package.replace('_', '-')}: {install('video')}")
+            raise BadInput(f"videos and windows need the package {package.replace('_', '-')}: {install('video')}")
+    if video is None:
+        renderers.need_screen()
     renderers.need_no_screen()
-    players = load_members(run, trust_code) if population else [load_champion(run, trust_code)]
-    e = players[0].experiment
+    if population:
+        players = load_members(run, trust_code, generation)
+    else:
+        players = [load_champion(run, trust_code, member, generation)]
+    e = with_sampled_actions(players[0].experiment) if sampled else players[0].experiment
     env = str(e.env)
     if players[0].policy.save is not None and ":" not in env:
         env = f"gym:{env}"  # trainers name it without the suite
     levels = None if e.levels is None else e.levels.spans()["validation"]
-    make = rendered(env, e.env_options, levels, as_page)
+    make, returns = rendered(env, e.env_options, levels, as_page), list[list[float]]()
     with ExitStack() as stack, interruptible() as attend:
         environments = [stack.enter_context(closing(make())) for _ in players]
-        write = stack.enter_context(frame_writer(video, environments[0]))
-        keys = [derive((e.seed,), "play", seed, episode) for episode in range(episodes)]
-        returns = [_episode(players, environments, key, write, attend) for key in keys]
-    return np.mean(returns, 0).tolist() if population else [x for (x,) in returns]
+        shown = window(str(run), environments[0]) if video is None else frame_writer(video, environments[0])
+        show = stack.enter_context(shown)
+        for episode in range(episodes):
+            key = derive((e.seed,), "play", seed, episode)
+            returns.append(_episode(players, environments, e.fitness, key, show, attend))
+    return np.mean(returns, 0).tolist() if population and returns else [x for (x,) in returns]
 
 
 def _episode(
     players: Sequence[Champion],
     environments: Sequence[Rendered],
+    fitness: Fitness,
     key: Any,
-    write: Callable[[Any], None],
+    show: Callable[[Any], None],
     attend: Callable[[], None],
 ) -> list[float]:
     """One episode, the same for every player, until all have ended it. Returns their returns."""
-    for player in players:
-        player.reset()
     obs = [environment.reset(key) for environment in environments]
     pictures = [environment.render() for environment in environments]
-    write(renderers.side_by_side(pictures))
+    show(renderers.side_by_side(pictures))
     totals, playing = [0.0] * len(players), list(range(len(players)))
-    for _ in range(players[0].experiment.fitness.step_limit):
+    states: list[Any] = [None] * len(players)
+    for _ in range(fitness.step_limit):
         for i in list(playing):
             attend()
-            obs[i], reward, done = environments[i].step(players[i].act(obs[i]))
+            deterministic = fitness.actions == "greedy"
+            action, states[i] = players[i].predict(obs[i], states[i], deterministic=deterministic)
+            obs[i], reward, done = environments[i].step(action)
             pictures[i], totals[i] = environments[i].render(), totals[i] + reward
             if done:
                 playing.remove(i)
-        write(renderers.side_by_side(pictures))
+        show(renderers.side_by_side(pictures))
         if not playing:
             break
     return totals
+
+
+class Closed(Exception):
+    """The user has closed the window."""
+
+
+@contextmanager
+def window(title: str, environment: Rendered) -> Iterator[Callable[[Any], None]]:
+    """A function that shows a frame in a window, when it is due. Closing the window, or Escape, ends the block."""
+    import pygame
+
+    pygame.display.init()
+    clock = pygame.time.Clock()
+
+    def show(picture: np.ndarray) -> None:
+        size = picture.shape[1::-1]
+        surface = pygame.display.get_surface()
+        if surface is None or surface.get_size() != size:
+            surface = pygame.display.set_mode(size)
+            pygame.display.set_caption(title)
+        surface.blit(pygame.image.frombuffer(picture.tobytes(), size, "RGB"), (0, 0))
+        pygame.display.flip()
+        clock.tick(environment.rate)
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT or (event.type == pygame.KEYDOWN and event.key == pygame.K_ESCAPE):
+                raise Closed
+
+    try:
+        yield show
+    except Closed:
+        pass
+    except pygame.error as error:
+        raise BadInput(f"--live cannot open a window: {error}; record with --video FILE") from error
+    finally:
+        pygame.display.quit()
 
 
 @contextmanager

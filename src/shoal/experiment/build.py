@@ -106,7 +106,7 @@ def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:
         return by_trainer(str(e.agent), partial(make_trainers, e))
     if spec is None:
         raise Damaged(f"{champion}: this is no champion")
-    return by_agent(make_learner(e, spec, method_of(e.method_or_default)).agent, spec.action)
+    return by_agent(make_learner(e, spec, method_of(e.method_or_default)).agent, spec)
 
 
 def make_environment(e: Experiment) -> Environment:

@@ -29,7 +29,7 @@ BATCHES, STEPS = (1, 7), 4  # of the check
 def write_onnx(champion: Champion, file: Path, measured: Champion | None = None) -> float:
     """Write a champion of one of Shoal's own agents, after a check with onnxruntime.
 
-    Returns the difference to the actions of `Champion.act`, of `measured` if it is given; see `compare`. Raises BadInput.
+    Returns the difference to its actions in Shoal, those of `measured` if it is given; see `compare`. Raises BadInput.
 
     measured: the champion as it was evaluated, if its layers compute in another precision than the file
     """
@@ -99,18 +99,17 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     outputs = [x.name for x in session.get_outputs()]
     off: list[np.ndarray] = []
     for batch in BATCHES:
-        champion.reset()
+        state = None
         memory = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.memory.items()}
         for obs in _observations(champion, batch):
             found = dict(zip(outputs, session.run(outputs, by_path("obs", obs) | memory), strict=True))
             memory = {name: found[f"next_{name}"] for name in memory}
-            action = champion.act(obs)
+            action, state = champion.predict(obs, state)
             if found["action"].dtype != action.dtype:
                 return np.inf
             mine, its = found["action"].astype(np.float64), action.astype(np.float64)
             apart = mine != its if reach is None else np.abs(mine - its) / np.maximum(reach, np.abs(its))
             off.append(apart.reshape(-1))
-    champion.reset()
     every = np.concatenate(off)
     return float(every.mean() if reach is None else every.max())
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.arrays import Named
 from shoal.core.env_parameters import split, unlike
 from shoal.core.errors import BadInput
-from shoal.core.spec import ActionSpace
+from shoal.core.spec import Spec
 from shoal.core.types import Agent, Array, Hyper, Member, Population, PyTree
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import DeviceLayout
@@ -32,10 +33,12 @@ class Policy(NamedTuple):
 class ActingPolicy(NamedTuple):
     """The functions of a champion: `greedy`, `carry`, `sees` as of `Agent`, with actions of the environment's space.
 
+    sampled: (learned, obs, carry, key) as `greedy`; actions as they are explored with in training
     save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
     """
 
     greedy: Callable[..., tuple[Any, PyTree]]
+    sampled: Callable[..., tuple[Any, PyTree]]
     carry: Callable[[tuple[int, ...]], PyTree]
     sees: tuple[str, ...] = ()
     save: Callable[[Path], list[str]] | None = None
@@ -55,16 +58,28 @@ class Acting(NamedTuple):
     load: Callable[[Path], PyTree] | None = None
 
 
-def by_agent(agent: Agent, space: ActionSpace) -> Acting:
-    """Of members of an agent where actions are of this space."""
+def by_agent(agent: Agent, spec: Spec) -> Acting:
+    """Of members of an agent in an environment of this spec."""
 
+    @jax.jit
     def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
         action, carry = agent.greedy(learned, obs, carry)
-        return to_bounds(space, action), carry
+        return to_bounds(spec.action, action), carry
 
-    shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
-    policy = ActingPolicy(jax.jit(greedy), agent.carry, agent.sees)
-    return Acting(shapes, lambda learned, hyper: policy)
+    @jax.jit
+    def sampled(hyper: Hyper, learned: PyTree, obs: PyTree, carry: PyTree, key: Array) -> tuple[Any, PyTree]:
+        if isinstance(obs, dict):  # what critics alone see has no part in an action, and may be missing
+            key_seen, seen = next(iter(obs.items()))
+            batch = seen.shape[: seen.ndim - len(spec.obs_shape[key_seen])]
+            obs = tree.zeros(spec.obs, *batch) | obs
+        action, carry, _ = agent.act(learned, hyper, obs, carry, key)
+        return to_bounds(spec.action, action), carry
+
+    def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
+        own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
+        return ActingPolicy(greedy, partial(sampled, own), agent.carry, agent.sees)
+
+    return Acting(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
 
 
 def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
@@ -88,6 +103,9 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
                 raise BadInput(f"{name} has no `act`: it can be evaluated, but not asked for actions")
             return remote.act(obs), carry
 
+        def sampled(*_: Any) -> tuple[Any, PyTree]:
+            raise BadInput(f"{name} is an external trainer, which acts with its likeliest actions only")
+
         def save(file: Path) -> list[str]:
             trainers, remote = trainer()
             try:
@@ -99,7 +117,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
             finally:
                 trainers.close()
 
-        return ActingPolicy(act, lambda shape: (), save=save)
+        return ActingPolicy(act, sampled, lambda shape: (), save=save)
 
     def load(file: Path) -> PyTree:
         trainers = make()

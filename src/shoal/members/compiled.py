@@ -49,7 +49,7 @@ class Compiled(ABC):
 
     @cached_property
     def acting(self) -> Acting:
-        return by_agent(self.agent, self.spec.action)
+        return by_agent(self.agent, self.spec)
 
     @cached_property
     def snapshot(self) -> PyTree:

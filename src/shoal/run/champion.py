@@ -12,68 +12,104 @@ from typing import Any
 import jax
 import numpy as np
 
+from shoal.core import tree
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
+from shoal.core.keys import derive, jax_key
 from shoal.core.population import ChampionSoFar
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
 from shoal.experiment.build import acting_of
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import dump
 from shoal.experiment.rules import INT32
 from shoal.experiment.trust import open_run
-from shoal.members.acting import ActingPolicy
+from shoal.members.acting import Acting
 from shoal.run import checkpoint
-from shoal.run.members import read_members
+from shoal.run.members import Saved, read_members
 
 KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
 
 
 class Champion:
-    """A trained policy, ready to act. One with a memory remembers from call to call, until `reset`.
+    """A trained policy, ready to act.
 
-    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected. obs: what it sees of the
-    observations of its environment, where these are known.
+    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected, None where that is not known.
+    obs: what it sees of the observations of its environment, where these are known.
     """
 
-    def __init__(self, policy: ActingPolicy, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
-        self.spec, self.experiment, self.policy, self.learned = spec, experiment, policy, best.learned
+    def __init__(self, acting: Acting, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
+        self.spec, self.experiment, self.learned, self._best = spec, experiment, best.learned, best
+        self.acting, self.policy = acting, acting.policy(best.learned, best.hyper)
         self.obs = None if spec is None else spec.obs
         if isinstance(self.obs, dict):
-            self.obs = {key: self.obs[key] for key in policy.sees or self.obs}
+            self.obs = {key: self.obs[key] for key in self.policy.sees or self.obs}
         self.hyper = best.hyper
-        self.fitness, self.uid, self.generation = best.fitness, best.uid, best.generation
-        self.reset()
+        self.uid, self.generation = best.uid, best.generation
+        self.fitness = best.fitness if np.isfinite(best.fitness) else None
+        self._sampled = 0  # actions so far: each has a key of its own
 
     def __repr__(self) -> str:
-        who = f"member {self.uid} after generation {self.generation}, {self.fitness:.4g}"
+        fitness = "" if self.fitness is None else f", {self.fitness:.4g}"
+        who = f"member {self.uid} after generation {self.generation}{fitness}"
         return f"<champion of {self.experiment.env_name} by {self.experiment.agent_name}: {who}>"
 
-    def reset(self) -> None:
-        """New episodes begin: forget the last ones. It matters to a policy with a memory only."""
-        self._memory: PyTree = None
-
     @on_jax()
-    def act(self, obs: Any) -> np.ndarray:
-        """The best action for one observation, or for a batch of them [B, ...]; one of the environment's own space.
+    def predict(
+        self, obs: Any, state: PyTree = None, episode_start: Any = None, deterministic: bool = True
+    ) -> tuple[np.ndarray, PyTree]:
+        """Return the action for one observation, or for a batch of them [B, ...], and the state for the next call.
 
-        Of observations that are dictionaries, what the policy does not see may be missing. To a policy with a memory, the
-        calls until `reset` are the steps of one episode, or of B side by side.
+        The arguments are those of Stable-Baselines3. Actions are of the environment's own space. Of observations that are
+        dictionaries, what the policy does not see may be missing.
+
+        state: that of a recurrent policy, as the last call returned it; None at the start of episodes, and for others
+        episode_start: bool [B], where an episode starts, so that its state is a new one
+        deterministic: the likeliest actions; else sampled, as in training
         """
         if self.spec is None or self.obs is None:
             raise BadInput(f"{self.experiment.agent} does not say which observations and actions it has")
         given, axes = _arrays(obs, self.obs)
         batch = given if axes else jax.tree.map(lambda x: x[None], given)
         fresh = self.policy.carry(axes or (1,))
-        memory = fresh if self._memory is None else self._memory
-        if jax.tree.map(np.shape, memory) != jax.tree.map(np.shape, fresh):
+        carry = fresh if state is None else state
+        if jax.tree.map(np.shape, carry) != jax.tree.map(np.shape, fresh):
             shape = jax.tree.map(np.shape, given)
-            raise BadInput(f"obs has the shape {shape}; this champion remembers other episodes: call reset() first")
-        action, self._memory = self.policy.greedy(self.learned, batch, memory)
+            raise BadInput(
+                f"obs has the shape {shape}, and state is that of other episodes; give none where they start"
+            )
+        if episode_start is not None:
+            carry = tree.where(np.broadcast_to(np.asarray(episode_start, bool), axes or (1,)), fresh, carry)
+        if deterministic:
+            action, carry = self.policy.greedy(self.learned, batch, carry)
+        else:
+            key = jax_key(derive((self.experiment.seed,), "predict", self._sampled))
+            action, carry = self.policy.sampled(self.learned, batch, carry, key)
+            self._sampled += 1
         action = np.asarray(action).astype(self.spec.action.native)
-        return action if axes else action[0]
+        return action if axes else action[0], carry if jax.tree.leaves(carry) else None
+
+    def save(self, path: str | Path) -> None:
+        """Save it in a new folder, which `load_champion` reads, and every command that takes a run and its champion.
+
+        Raises BadInput.
+        """
+        folder = Path(path)
+        staging = Staging(folder, "champion")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if any(folder.iterdir()):
+                raise BadInput(f"{folder} is not empty; choose a new folder")
+            staging.open()
+            staging.write(folder / "experiment.yaml", dump(self.experiment).encode())
+            save(folder / "champion", replace(self._best, learned=self.learned), self.spec, staging)
+        except OSError as error:
+            raise BadInput(f"{folder} cannot be written: {error.strerror}") from error
+        finally:
+            staging.close()
 
 
 def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, ...]]:
@@ -101,6 +137,8 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
 def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging) -> None:
     """Write the champion's weights and manifest. spec: of its environment, where that is known."""
     manifest = best.about()
+    if not np.isfinite(best.fitness):  # of a member whose fitness is not known
+        del manifest["fitness"]
     if spec is not None:
         space = {"kind": type(spec.action).__name__, **asdict(spec.action)}
         manifest["spec"] = asdict(spec) | {"action": space}
@@ -108,10 +146,14 @@ def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging)
 
 
 @on_jax()
-def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Champion:
-    """The champion of a run directory. Raises BadInput when there is none.
+def load_champion(
+    run: str | Path, trust_code: bool = False, member: int | None = None, generation: int | None = None, **given: Any
+) -> Champion:
+    """The champion of a run directory, or the member that is asked for. Raises BadInput when there is none.
 
     trust_code: import what the run names, where it is not Shoal's.
+    member: its uid; by default the fittest, where a generation is asked for.
+    generation: that of a checkpoint; by default the newest, where a member is asked for.
     given: the agent, where the run was started with an object that no name leads to.
     """
     run = Path(run)
@@ -127,35 +169,41 @@ def load_champion(run: str | Path, trust_code: bool = False, **given: Any) -> Ch
             raise
         problem = "holds no champion yet: no generation has ended with a member that has a fitness"
         raise BadInput(f"{run} {problem}") from error
-    policy = acting.policy(learned, best.hyper)
-    return Champion(policy, spec, replace(best, learned=learned), experiment)
+    champion = Champion(acting, spec, replace(best, learned=learned), experiment)
+    if member is None and generation is None:
+        return champion
+    saved = read_members(run, generation)
+    if member is None:
+        return _member(champion, saved, int(np.argmax(np.nan_to_num(saved.fitness, nan=-np.inf))))
+    if member not in saved.uid:
+        here = ", ".join(map(str, sorted(saved.uid)))
+        raise BadInput(f"{run} has no member {member} after generation {saved.generation}, but {here}")
+    return _member(champion, saved, saved.uid.index(member))
 
 
-def load_members(run: str | Path, trust_code: bool = False) -> list[Champion]:
-    """The members of a run after its last checkpoint, able to act as its champion does; their fitness is not known yet.
+def load_members(run: str | Path, trust_code: bool = False, generation: int | None = None) -> list[Champion]:
+    """The members of a run after a generation, by default its newest checkpoint, able to act as its champion does.
 
     Raises BadInput where there are none, as `load_champion` does, or where they are not saved.
     """
-    champion = load_champion(run, trust_code)
-    if champion.policy.save is not None:
-        raise BadInput(f"{run}: its members are those of trainers, of which only the champion acts")
-    saved = read_members(Path(run))
-    learned = [as_tree(arrays, champion.learned) for arrays in saved.learned]
-    return [
-        Champion(
-            champion.policy,
-            champion.spec,
-            ChampionSoFar(learned[i], uid, saved.generation, np.nan, {k: float(x[i]) for k, x in saved.hyper.items()}),
-            champion.experiment,
-        )
-        for i, uid in enumerate(saved.uid)
-    ]
+    champion, saved = load_champion(run, trust_code), read_members(Path(run), generation)
+    return [_member(champion, saved, row) for row in range(len(saved.uid))]
+
+
+def _member(champion: Champion, saved: Saved, row: int) -> Champion:
+    """A saved member, able to act as the champion does. Its fitness is not known yet: it may be a child."""
+    learned = as_tree(saved.learned[row], champion.acting.learned)
+    hyper = {name: float(x[row]) for name, x in saved.hyper.items()}
+    one = ChampionSoFar(learned, saved.uid[row], saved.generation, hyper=hyper)
+    return Champion(champion.acting, champion.spec, one, champion.experiment)
 
 
 def champion_told(told: Any, place: str) -> ChampionSoFar:
     """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
-    names = ("uid", "generation", "fitness", "hyper", "level")
-    return build(ChampionSoFar, {name: told.get(name) for name in names} if isinstance(told, dict) else told, place)
+    if isinstance(told, dict):
+        known = {"fitness": told["fitness"]} if "fitness" in told else {}
+        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "level")} | known
+    return build(ChampionSoFar, told, place)
 
 
 def _spec(folder: Path, data: Any) -> Spec | None:

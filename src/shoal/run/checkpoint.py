@@ -191,13 +191,13 @@ class Checkpoints:
                 return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
 
-    def newest_arrays(self) -> tuple[int, dict[str, Arrays]]:
-        """The newest whole generation, and all that is saved of its shards, by their names in order, whatever their
-        structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
+    def arrays(self, generation: int | None) -> tuple[int, dict[str, Arrays]]:
+        """A generation, by default the newest whole one, and all that is saved of its shards, by their names in order,
+        whatever their structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
 
         def read() -> tuple[int, dict[str, Arrays]]:
-            generation = self.newest(lambda message: None)
-            return generation, self._arrays(generation, rf"{SHARD}[0-9]+")
+            found = self.newest(lambda message: None) if generation is None else generation
+            return found, self._arrays(found, rf"{SHARD}[0-9]+")
 
         return _settled(read, self.generations)
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from shoal.core.arrays import Arrays, within
 from shoal.core.atomic import Damaged, Staging
+from shoal.core.errors import BadInput
 from shoal.run.checkpoint import Checkpoints
 
 
@@ -23,10 +24,17 @@ class Saved(NamedTuple):
     fitness: np.ndarray
 
 
-def read_members(run: Path) -> Saved:
-    """The members of a run, of whatever kind. Raises BadInput, and Damaged where they are not saved."""
+def read_members(run: Path, generation: int | None = None) -> Saved:
+    """The members of a run, of whatever kind, after a generation, by default that of the newest checkpoint.
+
+    Raises BadInput where that is not kept, and Damaged where they are not saved.
+    """
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
-    generation, shards = checkpoints.newest_arrays()  # by name in order, all of one size
+    if generation is not None and generation not in (kept := checkpoints.generations()):
+        here = ", ".join(map(str, kept)) or "none"
+        problem = f"{run} has no checkpoint of generation {generation}, but of {here}"
+        raise BadInput(f"{problem}; checkpoint.keep is how many stay")
+    generation, shards = checkpoints.arrays(generation)  # by name in order, all of one size
     arrays = next(iter(shards.values()))
     if (uid := _of_all(shards, "uid")).dtype.kind not in "iu":
         raise Damaged(f"{run}: its checkpoint does not say which members it holds")
