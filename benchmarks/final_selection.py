@@ -82,11 +82,11 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
     def evaluated(c: Any, state: Any) -> dict[str, Any]:
         summary = final_evaluation(c, state)
         policies = [Policy(one.learned, one.hyper) for one in fittest]
-        played, _ = state.shard.test(policies, (seed, 1), 25, "")
+        played = state.shard.test(policies, (seed, 1), 25, "").returns
         episodes = generations.episodes_of(c.experiment, state.steps, state.episode_length)
         champion, _ = select_champion(c.experiment, state.shard, state.contenders.entrants, episodes)
         three = [policies[0], policies[int(played.mean(1).argmax())], Policy(champion.learned, champion.hyper)]
-        found.extend(state.shard.test(three, (seed, 2), 256, "")[0].mean(1))
+        found.extend(state.shard.test(three, (seed, 2), 256, "").returns.mean(1))
         return summary
 
     how = {"pbt": "pbt", "random search": "independent", "defaults": {"name": "independent", "initial": "default"}}

@@ -211,7 +211,7 @@ def test_a_coin_cannot_be_guessed() -> None:
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)
     shard.evaluate(0)
-    tested, _ = shard.test([Policy(shard.snapshot(0)[0], {"nothing": 0.0})], (0, 5), 16, "")
+    tested = shard.test([Policy(shard.snapshot(0)[0], {"nothing": 0.0})], (0, 5), 16, "").returns
     for guessed, coins in (
         (200 * metrics["reward"], T * 200),
         (shard.stats().fitness, 200),

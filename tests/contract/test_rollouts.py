@@ -298,7 +298,7 @@ def test_evaluation(rollouts, greedy):
     assert shard.evaluation_steps == E * sum(story.episodes[0][1] for story in stories)
     policies = [Policy(shard.snapshot(row)[0], {"choice": float(row)}) for row in (2, 0, 2, 1)]
     for some in (policies, policies[:1]):  # wherever in the shard one plays, it is with its own numbers
-        returns, steps = shard.test(some, (1, 2), 5, "")
+        returns, steps, _ = shard.test(some, (1, 2), 5, "")
         expected = [stories[int(policy.hyper["choice"])].episodes[0] for policy in some]
         np.testing.assert_array_equal(returns, [[value] * 5 for value, _ in expected])
         assert steps == 5 * sum(length for _, length in expected)

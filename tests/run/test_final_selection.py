@@ -15,16 +15,18 @@ from hypothesis import strategies as st
 from support.runs import rows, tiny
 
 from shoal.core.keys import derive
+from shoal.core.population import ChampionSoFar
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.members.compiled import CompiledTester
 from shoal.members.gradient_trained import GradientTrainedShard
+from shoal.members.protocol import Outcome
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.report.page import write_report
 from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
-from shoal.run.final_selection import FIRST, episodes_of, places, sequential_halving
+from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
 from shoal.run.loop import resume, train
 from shoal.run.of_workers import FILE, best_of_workers
 
@@ -34,10 +36,10 @@ def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:
     the mean of all that it has played."""
     calls = []
 
-    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
+    def play(left: Sequence[int], round_: int, each: int) -> tuple[np.ndarray, ...]:
         calls.append((list(left), round_, each))
         value = {0: (3, 9, 5), 1: (5, 5, 6), 2: (0, 99, 99), 3: (4, 3, 0), 4: (1, 99, 99)}
-        return np.array([[float(value[one][round_])] * each for one in left])
+        return (np.array([[float(value[one][round_])] * each for one in left]),)
 
     winner, returns, played = sequential_halving(5, 60, play)
     assert calls == [([0, 1, 2, 3, 4], 0, 4), ([1, 3, 0], 1, 6), ([0, 1], 2, 10)]
@@ -47,15 +49,34 @@ def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:
 
 
 def test_of_equals_the_first() -> None:
-    assert sequential_halving(7, 100, lambda left, _, each: np.ones((len(left), each)))[0] == 0
+    assert sequential_halving(7, 100, lambda left, _, each: (np.ones((len(left), each)),))[0] == 0
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_who_breaks_an_episode_loses(bad: float) -> None:
-    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
-        return np.array([[bad if one == 0 else -float(one)] + [1e308] * (each - 1) for one in left])
+    def play(left: Sequence[int], round_: int, each: int) -> tuple[np.ndarray, ...]:
+        return (np.array([[bad if one == 0 else -float(one)] + [1e308] * (each - 1) for one in left]),)
 
     assert sequential_halving(4, 64, play)[0] == 1
+
+
+def test_ties_are_broken_as_in_the_run() -> None:
+    """Of 10, 8 and no successes in 20 episodes, the first two do not differ by more than a standard error, and the second
+    has the higher return; the third has the highest, and too few successes."""
+
+    class Played:
+        def test(self, policies: Sequence[Policy], key: Any, episodes: int, levels: str) -> Outcome:
+            rows, wins = [policy.learned for policy in policies], np.zeros((3, episodes))
+            wins[0, ::2] = wins[1, 2::2] = 1
+            return Outcome(wins[rows], 0, np.repeat([[1.0], [2.0], [9.0]], episodes, axis=1)[rows])
+
+        def close(self) -> None:
+            pass
+
+    entrants = [ChampionSoFar(learned=row, uid=row) for row in range(3)]
+    champion, about = select_champion(Experiment(), Played(), entrants, 3 * 2 * 8)
+    assert champion.uid == 1
+    assert about["final_selection"]["champion"]["mean"] == 8 / 20
 
 
 @given(st.integers(1, 300), st.integers(1, 20_000))
@@ -63,13 +84,14 @@ def test_no_more_episodes_than_there_may_be(most: int, episodes: int) -> None:
     candidates = min(most, places(episodes))
     first = []
 
-    def play(left: Sequence[int], round_: int, each: int) -> np.ndarray:
+    def play(left: Sequence[int], round_: int, each: int) -> tuple[np.ndarray, ...]:
         first.append(each)
-        return np.zeros((len(left), each))
+        return (np.zeros((len(left), each)),)
 
-    _, _, played = sequential_halving(candidates, episodes, play)
-    assert played <= episodes
-    assert candidates == 1 or min(first) >= FIRST
+    if candidates > 1:
+        _, _, played = sequential_halving(candidates, episodes, play)
+        assert played <= episodes
+        assert min(first) >= FIRST
     assert places(episodes) <= places(episodes + 1)
 
 
@@ -92,8 +114,8 @@ def test_it_beats_the_highest_fitness() -> None:
         )  # luck of members, and of generations
         fittest = int(generations.argmax() % 32)
 
-        def play(left: Sequence[int], round_: int, each: int, truth: np.ndarray = truth) -> np.ndarray:
-            return truth[np.array(left), None] + rng.normal(scale=8**0.5, size=(len(left), each))
+        def play(left: Sequence[int], round_: int, each: int, truth: np.ndarray = truth) -> tuple[np.ndarray, ...]:
+            return (truth[np.array(left), None] + rng.normal(scale=8**0.5, size=(len(left), each)),)
 
         best.append(truth.max())
         won.append(truth[sequential_halving(32, 2_000, play)[0]])
@@ -110,7 +132,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[Policy]]:
     def test(self: Any, policies: Sequence[Policy], key: Any, episodes: int, levels: str = "test") -> Any:
         calls.append(list(policies))
         values = np.arange(len(policies), dtype=np.float64)
-        return np.repeat(values[:, None], episodes, axis=1), 10 * episodes * len(policies)
+        return Outcome(np.repeat(values[:, None], episodes, axis=1), 10 * episodes * len(policies))
 
     monkeypatch.setattr(GradientTrainedShard, "test", test)
     return calls
@@ -196,7 +218,7 @@ def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monk
 
     def test(self: Any, policies: Sequence[Policy], key: Any, episodes: int, levels: str) -> Any:
         keys.append((key, len(policies), episodes))
-        return np.repeat([[float(policy is not policies[0])] for policy in policies], episodes, axis=1), 7
+        return Outcome(np.repeat([[float(policy is not policies[0])] for policy in policies], episodes, axis=1), 7)
 
     train(worker(tmp_path, "a"))
     assert not (tmp_path / FILE).exists(), "one champion has no rivals"

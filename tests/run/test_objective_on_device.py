@@ -21,6 +21,7 @@ from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
+from shoal.run.final_selection import sequential_halving
 from shoal.run.loop import train
 
 LENGTH, STEP = 5, 0.25
@@ -69,9 +70,16 @@ def test_members_and_champion_are_measured_by_it(tmp_path: Path, measured: Any, 
     assert result.summary["champion"]["evaluation"]["mean"] == expected
 
 
-def test_who_ties_is_ranked_by_the_second(tmp_path: Path) -> None:
-    """The objective stays the fitness of records, beside the other; whoever selects gets ranks."""
-    seen = []
+def test_who_ties_is_ranked_by_the_second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objective stays the fitness of records, beside the other; whoever selects gets ranks, and the final selection has
+    both."""
+    seen, in_the_end = [], []
+
+    def halving(candidates: int, episodes: int, play: Any) -> Any:
+        in_the_end.extend(set(x.flat) for x in play(range(candidates), 0, 4))
+        return sequential_halving(candidates, episodes, play)
+
+    monkeypatch.setattr("shoal.run.final_selection.sequential_halving", halving)
 
     def spy(key: Any, stats: Any, mine: np.ndarray) -> Selection:
         seen.append(stats)
@@ -82,6 +90,7 @@ def test_who_ties_is_ranked_by_the_second(tmp_path: Path) -> None:
     train(tiny(env=climb, fitness=fitness, generations=2, method=method, run_dir=tmp_path / "run"))
     lineage = rows(tmp_path / "run" / "lineage.jsonl")
     assert {(row["fitness"], row["then"]) for row in lineage} == {(1.25, 5.0)}
+    assert in_the_end == [{1.25}, {5.0}]
     assert seen and all(not stats.fitness.any() and not stats.std.any() for stats in seen)
 
 

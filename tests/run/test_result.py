@@ -16,6 +16,7 @@ from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
 from shoal.members.compiled import CompiledTester
 from shoal.members.gradient_trained import GradientTrainedShard
+from shoal.members.protocol import Outcome
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.loop import train
 
@@ -27,7 +28,9 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What every test of a champion returns."""
     returns: list[float] = []
     for tester in (GradientTrainedShard, CompiledTester):
-        monkeypatch.setattr(tester, "test", lambda self, policies, *more: (np.array([returns] * len(policies)), 0))
+        monkeypatch.setattr(
+            tester, "test", lambda self, policies, *more: Outcome(np.array([returns] * len(policies)), 0)
+        )
     return returns
 
 

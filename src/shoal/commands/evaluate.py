@@ -68,7 +68,9 @@ def evaluate(
         evaluation = replace(evaluation_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, evaluation))) as tester, callbacks_attributed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
-            returns = tester.test([Policy(champion.learned, champion.hyper)], key, episodes, levels or "test")[0][0]
+            returns = tester.test([Policy(champion.learned, champion.hyper)], key, episodes, levels or "test").returns[
+                0
+            ]
     finite = returns[np.isfinite(returns)]
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")

@@ -43,26 +43,32 @@ class PopulationStats(NamedTuple):
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
     def ranked(self) -> PopulationStats:
-        """The same, with ranks as fitness where something breaks its ties: how many members are worse.
-
-        From the best on, members are tied with whoever is fitter by no more than the standard error of that one's fitness,
-        and the others are worse; of tied members, the one of which `then` is more is better. As ranks are exact, they have
-        no standard deviation.
-        """
+        """The same, with `ranks` as fitness where something breaks its ties; as they are exact, without a standard
+        deviation."""
         if self.then is None:
             return self
-        fitness = np.where(np.isfinite(self.fitness), self.fitness, -np.inf)
-        error = np.nan_to_num(self.std / np.sqrt(np.maximum(self.episodes, 1)))
-        group, least, last = np.zeros(len(fitness), np.int64), np.inf, 0
-        for row in np.argsort(-fitness, kind="stable"):
-            if fitness[row] < least:
-                last += 1
-                least = fitness[row] - error[row] * (1 + 1e-9)  # one success of n is by one error above none
-            group[row] = last
-        then = np.where(np.isfinite(self.then), self.then, -np.inf)
-        worse = (group > group[:, None]) | ((group == group[:, None]) & (then < then[:, None]))
-        rank = np.where(np.isfinite(self.fitness), worse.sum(1, dtype=np.float64), np.nan)
+        rank = ranks(self.fitness, self.std, self.episodes, self.then)
         return self._replace(fitness=rank, std=np.zeros(len(rank)))
+
+
+def ranks(fitness: np.ndarray, std: np.ndarray, episodes: np.ndarray, then: np.ndarray) -> np.ndarray:
+    """How many of M are worse than each, float64 [M]; NaN where its fitness is not finite.
+
+    From the best on, members are tied with whoever is fitter by no more than the standard error of that one's fitness,
+    and the others are worse; of tied members, the one of which `then` is more is better.
+    """
+    finite = np.isfinite(fitness)
+    fitness = np.where(finite, fitness, -np.inf)
+    error = np.nan_to_num(std / np.sqrt(np.maximum(episodes, 1)))
+    group, least, last = np.zeros(len(fitness), np.int64), np.inf, 0
+    for row in np.argsort(-fitness, kind="stable"):
+        if fitness[row] < least:
+            last += 1
+            least = fitness[row] - error[row] * (1 + 1e-9)  # one success of n is by one error above none
+        group[row] = last
+    then = np.where(np.isfinite(then), then, -np.inf)
+    worse = (group > group[:, None]) | ((group == group[:, None]) & (then < then[:, None]))
+    return np.where(finite, worse.sum(1, dtype=np.float64), np.nan)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
 from shoal.members.acting import Acting, Policy, acting_members, by_agent
 from shoal.members.devices import OF_POPULATION, DeviceLayout
-from shoal.members.protocol import EPISODES, Setup, Shard, Tester
+from shoal.members.protocol import EPISODES, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.shards import CompiledShard, InTurn
@@ -118,7 +118,7 @@ class CompiledTester:
         meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
         self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         acting, shape = partial(acting_members, self._agent, self._layout), (1, self._setup.evaluation.episodes)
         return self._rollouts.play(acting, policies, key, episodes, shape, levels, self._setup.pause)
 

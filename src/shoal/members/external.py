@@ -13,7 +13,7 @@ from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.members.acting import Policy, by_trainer
-from shoal.members.protocol import EPISODES, Members, Setup, Shard, Tester
+from shoal.members.protocol import EPISODES, Members, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.episodes import noise, summarise
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import TrainerProcess
@@ -167,10 +167,10 @@ class ExternalShard(Members):
             member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
         return {}
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         """See `Tester.test`. The processes share the episodes of each policy."""
         played, steps = zip(*(self._played(policy, words(key, episodes)) for policy in policies), strict=True)
-        return np.stack(played), sum(steps)
+        return Outcome(np.stack(played), sum(steps))
 
     def _played(self, policy: Policy, seeds: list[int]) -> tuple[np.ndarray, int]:
         """Returns [episodes] of one policy, and its steps."""

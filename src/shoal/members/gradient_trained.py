@@ -19,7 +19,7 @@ from shoal.environments.registry import Environment
 from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
-from shoal.members.protocol import EPISODES, Setup, Shard
+from shoal.members.protocol import EPISODES, Outcome, Setup, Shard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, Interval, no_episodes, noise, of_levels, summarise
 from shoal.members.rollouts.host import HostRollouts
@@ -138,7 +138,7 @@ class GradientTrainedShard(CompiledShard):
         buffer = new[1] if self._copies_replay else members.replay_buffer
         self.population = self._with(members._replace(learned=new[0], replay_buffer=buffer))
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         shape = len(self.uid), self._evaluation.episodes
         return self.rollouts.play(self._acting, policies, key, episodes, shape, levels, self.pause)
 

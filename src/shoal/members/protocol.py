@@ -56,12 +56,23 @@ class Setup(NamedTuple):
     structure: Any = None
 
 
+class Outcome(NamedTuple):
+    """Outcome of the episodes of K policies.
+
+    returns: [K, E]. steps: of the environment, as far as they are known. then: [K, E] of what breaks ties, where something
+    does
+    """
+
+    returns: np.ndarray
+    steps: int
+    then: np.ndarray | None = None
+
+
 class Tester(Protocol):
     """A way to let policies play, with members that train or without."""
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
-        """Returns [K, episodes] of K policies on new episodes, the same for each; and the environment steps of it, as far as
-        they are known.
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
+        """Let K policies play new episodes, the same for each.
 
         Episodes depend on (key, their number) alone. levels: train, validation or test, where there are levels
         """

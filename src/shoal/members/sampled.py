@@ -20,7 +20,7 @@ from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
 from shoal.members.devices import OF_POPULATION
 from shoal.members.mean import OfMean, mean_of
-from shoal.members.protocol import Setup, Shard
+from shoal.members.protocol import Outcome, Setup, Shard
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
 from shoal.members.rollouts.search import DeviceSearch, HostSearch
 from shoal.members.shards import CompiledShard, InTurn
@@ -126,9 +126,9 @@ class SampledShard(CompiledShard):
         hyper = {name: float(x[0]) for name, x in self.hyper.items()}
         key = self._key(generation, "evaluate validation")
         policy = Policy(self._mean(self.population), hyper)
-        returns, steps = self.test([policy], key, self._evaluation.episodes, "validation")
-        self.evaluation_steps += steps
-        mean, deviation, counted = (x[0] for x in summarise(returns))
+        played = self.test([policy], key, self._evaluation.episodes, "validation")
+        self.evaluation_steps += played.steps
+        mean, deviation, counted = (x[0] for x in summarise(played.returns))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
         if self._evaluation.measured_on == "validation":
@@ -168,7 +168,7 @@ class SampledShard(CompiledShard):
         self.set_hyper(decision.hyper)
         return {name: float(x) for name, x in jax.device_get(metrics).items()}
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         acting, n = partial(acting_members, self._agent, self._layout), self._layout.devices
         # With levels, in every generation too.
         at_a_time = min(self._evaluation.episodes, TEST) if self._evaluation.levels else TEST

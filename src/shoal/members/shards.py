@@ -17,7 +17,7 @@ from shoal.core.population import Decision, DistributionUpdate, PopulationStats,
 from shoal.core.types import START, Hyper, Metrics, Population, PyTree, RunProgress
 from shoal.members.acting import Policy, placed
 from shoal.members.devices import OF_POPULATION, Program, covered
-from shoal.members.protocol import Members, Pause, Setup
+from shoal.members.protocol import Members, Outcome, Pause, Setup
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 
@@ -203,7 +203,7 @@ class InTurn:
 
         return self._each(applied)[0]
 
-    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> tuple[np.ndarray, int]:
+    def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         first = self._shards[0]
         first.to_device()
         played = first.test(policies, key, episodes, levels)

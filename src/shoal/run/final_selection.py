@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar
+from shoal.core.population import ChampionSoFar, ranks
 from shoal.experiment.experiment import Experiment
 from shoal.members.acting import Policy
 from shoal.members.protocol import Tester
-from shoal.members.rollouts.episodes import statistics
+from shoal.members.rollouts.episodes import statistics, summarise
 
 FIRST = 4  # episodes of each candidate in the first round, at least
 
@@ -57,12 +57,12 @@ def select_champion(
     key, steps = derive((experiment.seed,), purpose), 0
     levels = "test" if experiment.levels is None else experiment.fitness.levels
 
-    def play(rows: Sequence[int], round_: int, each: int) -> np.ndarray:
+    def play(rows: Sequence[int], round_: int, each: int) -> tuple[np.ndarray, ...]:
         nonlocal steps
         policies = [Policy(entrants[row].learned, entrants[row].hyper) for row in rows]
-        returns, new = tester.test(policies, derive(key, round_), each, levels)
-        steps += new
-        return returns
+        tested = tester.test(policies, derive(key, round_), each, levels)
+        steps += tested.steps
+        return (tested.returns,) if tested.then is None else (tested.returns, tested.then)
 
     candidates = min(len(entrants), places(episodes))
     if candidates == 1:
@@ -73,26 +73,32 @@ def select_champion(
 
 
 def sequential_halving(
-    candidates: int, episodes: int, play: Callable[[Sequence[int], int, int], np.ndarray]
+    candidates: int, episodes: int, play: Callable[[Sequence[int], int, int], tuple[np.ndarray, ...]]
 ) -> tuple[int, np.ndarray, int]:
-    """Find the candidate of the highest mean return in `episodes` at most: every round has as many of them, all that are
-    left play the same ones, and the worse half leaves. Of equal ones the first is better.
+    """Find the candidate of the highest mean return, of two or more, in `episodes` at most: every round has as many of them,
+    all that are left play the same ones, and the worse half leaves. Of equal ones the first is better.
 
-    play: (candidates [K] that are left, round, episodes of each) -> their returns [K, episodes], NaN where one was broken
+    play: (candidates [K] that are left, round, episodes of each) -> their returns [K, episodes], NaN where one was broken;
+        and as much of what breaks ties, where something does
     Returns the candidate, all its returns, and the number of episodes that all have played.
     """
     left, rounds, played = np.arange(candidates), _rounds(candidates), 0
-    returns = np.empty((candidates, 0))
+    values: tuple[np.ndarray, ...] = ()
     for round_ in range(rounds):
         each = episodes // (rounds * len(left))
-        returns = np.concatenate([returns, play(left.tolist(), round_, each)], axis=1)
+        new = play(left.tolist(), round_, each)
+        values = tuple(np.concatenate(both, axis=1) for both in zip(values, new, strict=True)) if values else new
         played += len(left) * each
-        finite = np.isfinite(returns).all(axis=1)
-        with np.errstate(over="ignore"):  # trainers may return numbers whose sum is infinite
-            means = np.where(finite, np.where(np.isfinite(returns), returns, 0).mean(axis=1), -np.inf)
-        best = np.argsort(-means, kind="stable")[: -(-len(left) // 2)]
-        left, returns = left[best], returns[best]
-    return int(left[0]), returns[0], played
+        best = np.argsort(-_merit(*values), kind="stable")[: -(-len(left) // 2)]  # NaN comes last
+        left, values = left[best], tuple(x[best] for x in values)
+    return int(left[0]), values[0][0], played
+
+
+def _merit(returns: np.ndarray, then: np.ndarray | None = None) -> np.ndarray:
+    """Mean returns [K], or ranks where something breaks ties; NaN where an episode was broken."""
+    with np.errstate(over="ignore", invalid="ignore"):  # trainers may return numbers whose sum is infinite
+        mean, std, count = summarise(returns)
+    return mean if then is None else ranks(mean, std, count, summarise(then)[0])
 
 
 def _rounds(candidates: int) -> int:

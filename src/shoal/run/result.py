@@ -91,7 +91,7 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
 
     def play(key: Seed, levels: str) -> np.ndarray:
         policy = Policy(champion.learned, champion.hyper)
-        return shard.test([policy], key, e.final_episodes, levels)[0][0]
+        return shard.test([policy], key, e.final_episodes, levels).returns[0]
 
     if e.levels is None:
         returns = play(key, "test")

@@ -18,6 +18,7 @@ from shoal.core.types import AnyLearner, Metrics, Population, PyTree, Rollout, R
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.acting import Policy
 from shoal.members.devices import DeviceLayout
+from shoal.members.protocol import Outcome
 
 Played = tuple[tuple[np.ndarray, ...], np.ndarray]  # of episodes: their value by each measure, and length; [N, E] each
 
@@ -216,8 +217,8 @@ class WholeEpisodes(ABC):
         shape: tuple[int, int],
         levels: str,
         pause: Callable,
-    ) -> tuple[np.ndarray, int]:
-        """Returns [K, episodes] of K policies on new episodes, the same for each; and their steps: see `Tester.test`.
+    ) -> Outcome:
+        """Let K policies play new episodes, the same for each: see `Tester.test`.
 
         acting: gives members that act by some policies
         shape: how many members play at a time, and how many episodes each: where there are fewer policies than members,
@@ -229,14 +230,15 @@ class WholeEpisodes(ABC):
         idle = -len(turns) % members  # one program has so many members: these play episodes that do not count
         turns += [(policies[-1], parts + i) for i in range(idle)]
         keys = jax.random.split(jax_key(key), (parts + idle) * at_a_time).reshape(-1, at_a_time)
-        results = []
+        results = list[tuple[np.ndarray, ...]]()
         for first in range(0, len(turns), members):
             who, which = zip(*turns[first : first + members], strict=True)
-            (returns, *_), lengths = self.evaluate(acting(who), keys[np.array(which)], levels, pause)
-            results.append((returns, lengths))
+            values, lengths = self.evaluate(acting(who), keys[np.array(which)], levels, pause)
+            results.append((lengths, *values))
         every = (np.concatenate(x)[: len(turns) - idle] for x in zip(*results, strict=True))
-        returns, lengths = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
-        return returns.astype(np.float64), int(lengths.sum())
+        steps, *measured = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
+        returns, *then = (x.astype(np.float64) for x in measured)
+        return Outcome(returns, int(steps.sum()), *then)
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs, and on the host with simulators of their own."""
