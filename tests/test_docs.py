@@ -28,7 +28,7 @@ from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import from_dict, load
 from shoal.experiment.plan import make_plan
 from shoal.experiment.rules import check
@@ -281,7 +281,7 @@ def rows_of(kind: Any) -> list[tuple[str, Any]]:
     return [(f.name, getattr(default, f.name)) for f in fields(kind)]
 
 
-KINDS = (Experiment, ExchangeSettings, Fitness, Levels, Checkpoint, TrainerProcesses, WeightsAndBiases)
+KINDS = (Experiment, Stop, ExchangeSettings, Fitness, Levels, Checkpoint, TrainerProcesses, WeightsAndBiases)
 FIELDS = [row for kind in (*KINDS, Range) for row in rows_of(kind)]
 
 

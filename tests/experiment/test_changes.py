@@ -38,6 +38,7 @@ CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
 FREE: list[dict[str, Any]] = [
     {"budget": 10_000},
     {"time_limit": "2h"},
+    {"stop": {"patience": 3}},
     {"final_episodes": 3},
     {"checkpoint": {"keep": 1}},
     {"checkpoint": Checkpoint(every=None)},

@@ -21,7 +21,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
 from shoal.core.yaml_text import plain, read_yaml
-from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
 from shoal.experiment.plan import make_plan
 from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
@@ -45,6 +45,7 @@ EVERYTHING = Experiment(
     interval=100,
     budget=1_000_000,
     time_limit=3600.0,
+    stop=Stop(475.0, 5),
     shards=3,
     exchange={"name": "mpi", "timeout": 60.0},  # type: ignore[arg-type]
     seed=7,

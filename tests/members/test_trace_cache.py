@@ -29,6 +29,7 @@ SAME: list[dict[str, Any]] = [
     {"generations": 9, "interval": 128},
     {"budget": 10_000},
     {"time_limit": 600.0},
+    {"stop": {"patience": 9}},
     {"hyper": {"discount": 0.5, "learning_rate_end_factor": 0.0}},
     {"space": {"learning_rate": Range(1e-4, 1e-2, "log")}},
     {"checkpoint": Checkpoint(every=2)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from support.messages import Said, shown
 from support.runs import flags, mpiexec, rows, same_run, shoal, tiny
 
 from shoal.core.errors import BadInput
+from shoal.core.population import PopulationStats, Trend
 from shoal.core.types import RunProgress
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan, planned
@@ -80,16 +82,18 @@ def test_of_a_mean(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_all_ranks_of_mpi_end_together(spent: list[int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["budget", "stop"])
+def test_all_ranks_of_mpi_end_together(name: str, spent: list[int], tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
+    limit = {"budget": spent[2] + 1} if name == "budget" else {"stop": {"fitness": -1}}
     code = (
         f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
         "from support.runs import tiny; from pathlib import Path; from shoal import train\n"
-        f"train(tiny(Path({str(tmp_path / 'run')!r}), budget={spent[2] + 1}, exchange='mpi'))"
+        f"train(tiny(Path({str(tmp_path / 'run')!r}), **{limit}, exchange='mpi'))"
     )
     done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert generations(tmp_path / "run") == 4
+    assert generations(tmp_path / "run") == (4 if name == "budget" else 1)
 
 
 def test_workers_of_a_directory_have_none(tmp_path: Path, said: Said) -> None:
@@ -195,8 +199,8 @@ def test_schedules_follow_the_clock() -> None:
 def test_each_worker_of_a_directory_has_its_own(tmp_path: Path) -> None:
     """By the clock on the wall, on which each generation is too late."""
     exchange = {"name": "directory", "workspace": str(tmp_path / "w")}
-    for limit in (0.001, 0.002):
-        done = train(tiny(time_limit=limit, exchange=exchange)).run_dir
+    for limit in ({"time_limit": 0.001}, {"time_limit": 0.002}, {"stop": {"fitness": -1}}):
+        done = train(tiny(**limit, exchange=exchange)).run_dir
         assert generations(done) == 1
 
 
@@ -220,3 +224,65 @@ def test_all_ranks_end_by_the_same_clock(tmp_path: Path) -> None:
     done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     assert generations(tmp_path / "run") == 3
+
+
+# --------------------------------------------------------------------------------------------- stop
+
+
+def test_improvement_is_one_of_the_mean_of_four() -> None:
+    """The first is that of the first four; a generation without a fitness improves nothing."""
+    trend, since = Trend(), []
+    for best in (90.0, 1.0, -math.inf, 1.0, 1.0, 2.0, 87.0, 3.0, 1.0, -math.inf, 4.0, 85.0, 5.0):
+        trend = trend.after(best)
+        since.append(trend.since)
+    assert since == [0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 0, 1, 2]
+    trend = Trend()
+    for k in range(40):
+        trend = trend.after((0.1, 0.3, 0.7, 1.1)[k % 4])
+    assert trend.since == 36, "a sum in another order is no improvement"
+
+
+@pytest.fixture
+def bests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best fitness of each generation."""
+    course = [10.0, 20.0, 30.0, 20.0, 20.0, 10.0]
+    monkeypatch.setattr(PopulationStats, "best", property(lambda stats: course[stats.generation[0]]))
+
+
+@pytest.mark.usefixtures("bests")
+def test_a_run_stops_early_and_goes_on_with_more(tmp_path: Path, said: Said) -> None:
+    """Bit for bit as the run that had more from the start, although a rung comes with the generation that ended it."""
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    halving = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
+    both = {"method": halving, "generations": 5}
+    train(tiny(straight, stop={"fitness": 30}, **both))
+    assert shoal(*flags(run, "--stop-fitness", "19.5", "--stop-patience", "9", **both)).code == 0
+    for path, done in ((straight, 3), (run, 2)):
+        assert generations(path) == done
+    assert resume(run).already
+    outcome = shoal("resume", run, "--set", "stop.fitness=20")
+    assert outcome.code == 2
+    said(outcome.err)
+    (run / "result.json").unlink()  # killed before its end was written
+    assert resume(run).summary["stopped_by"] == "stop.fitness = 19.5"
+    assert shoal("resume", run, "--set", "stop.fitness=30", "stop.patience=null", "--quiet").code == 0
+    same_run(run, straight)
+    assert "ended by stop.fitness = 30" in (run / "report.html").read_text()
+
+
+@pytest.mark.usefixtures("bests")
+def test_patience(tmp_path: Path, said: Said) -> None:
+    outcome = shoal(*flags(run := tmp_path / "run", "--stop-patience", "1", generations=7))
+    assert outcome.code == 0 and generations(run) == 6
+    first, *lines = outcome.out.splitlines()
+    said(first.partition(", ")[2].partition(" of ")[0])
+    said(*[line for line in lines if line.startswith("the run ends")])
+
+
+@pytest.mark.parametrize(
+    "given", ["475", "{fitness: high}", "{fitness: .nan}", "{patience: 0}", "{reward: 475}"], ids=shown
+)
+def test_what_is_no_stop(given: str, said: Said) -> None:
+    outcome = shoal("doctor", "--set", f"stop={given}")
+    assert outcome.code == 2 and outcome.err.count("\n") == 1
+    said(outcome.err)

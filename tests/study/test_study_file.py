@@ -108,6 +108,8 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": {"x": {"ask": ASK, "space": {}}}},
         {"arms": ARMS | {"x": {"budget": 1000}}},
         {"arms": {"a": {"budget": 1000}, "b": {"budget": 1011}}},
+        {"base": SETTINGS | {"stop": {"patience": 2}}},
+        {"arms": {"asked": {"ask": ASK, "stop": {"patience": 2}}}},
     ],
     ids=shown,
 )

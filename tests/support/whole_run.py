@@ -11,7 +11,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.population import ChampionSoFar
+from shoal.core.population import ChampionSoFar, Trend
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.build import make_learner
 from shoal.experiment.plan import planned
@@ -41,7 +41,7 @@ def write_whole_run(path: Path) -> Path:
             files.save(
                 generation,
                 PARTS,
-                asdict(Totals(3.5, 512, [best.about()], [], 30.0, 3, 60.0, [0, 1, 2, 3])),
+                asdict(Totals(3.5, 512, [best.about()], [], 30.0, 3, Trend([30.0]), 60.0, [0, 1, 2, 3])),
                 2,
                 best,
                 SPEC,

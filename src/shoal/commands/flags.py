@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 # Fields of flags that are not at the top of an experiment.
 INSIDE = {"select": "method.select", "explore": "method.explore"}
 INSIDE |= {"workspace": "exchange.workspace", "worker": "exchange.worker"}
+INSIDE |= {"stop_fitness": "stop.fitness", "stop_patience": "stop.patience"}
 # Defaults that depend on other fields.
 METHOD = (
     "successive_halving where Shoal's own agents train in one process, else pbt with half at default hyperparameters"
@@ -84,7 +85,7 @@ def _whole(text: str) -> int:
 def _of(field: str, metavar: str, default: str | None = None) -> Any:
     """The help of a flag for a field of the experiment; `default` says what decides where the field has none."""
     defaults, described = _fields()
-    default = default or defaults[field]
+    default = default or defaults.get(field)
     return flag(metavar, described[field] + ("" if default is None else f" (default: {default})"))
 
 
@@ -92,13 +93,14 @@ def _of(field: str, metavar: str, default: str | None = None) -> Any:
 def _fields() -> tuple[dict[str, Any], dict[str, str]]:
     """Defaults and descriptions of the fields that have flags; imported by the commands that have them only."""
     from shoal.core.schema import descriptions
-    from shoal.experiment.experiment import ExchangeSettings, Experiment
+    from shoal.experiment.experiment import ExchangeSettings, Experiment, Stop
     from shoal.methods.pbt import Pbt
 
     e = Experiment()
     defaults = vars(Pbt()) | vars(e.exchange) | vars(e)
     defaults |= {"exchange": e.exchange.name}
-    return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment)
+    stop = {f"stop_{name}": text for name, text in descriptions(Stop).items()}
+    return defaults, descriptions(Pbt) | descriptions(ExchangeSettings) | descriptions(Experiment) | stop
 
 
 def changeable() -> Any:
@@ -120,6 +122,8 @@ class Flags:
     interval: Annotated[Whole, _of("interval", "STEPS")] = None
     budget: Annotated[Whole, _of("budget", "STEPS")] = None
     time_limit: Annotated[str | None, _of("time_limit", "TIME")] = None
+    stop_fitness: Annotated[float | None, _of("stop_fitness", "N")] = None
+    stop_patience: Annotated[Whole, _of("stop_patience", "N")] = None
     select: Annotated[str | None, _of("select", "NAME")] = None
     explore: Annotated[str | None, _of("explore", "NAME")] = None
     seed: Annotated[Whole, _of("seed", "N")] = None

@@ -40,6 +40,7 @@ CALLED_HERE = {
     **dict.fromkeys(("pop_size", "population_size", "num_policies"), ("population",)),
     **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
     **dict.fromkeys(("algo", "algorithm"), ("agent",)),
+    **dict.fromkeys(("early_stopping", "early_stop"), ("stop",)),
 }
 # What other libraries have and Shoal's own agents lack, and what to take instead.
 NOT_HERE = {
@@ -108,6 +109,11 @@ FLAGS = {
         ("hours", "minutes", "max_hours", "max_time", "time", "duration", "walltime", "timeout", "time_budget"),
         "write --time-limit 2h",
     ),
+    **dict.fromkeys(
+        ("patience", "early_stopping", "early_stop", "max_no_improvement_evals"),
+        "write --stop-patience N, in generations",
+    ),
+    **dict.fromkeys(("reward_threshold", "target_reward", "target_fitness", "stop_reward"), "write --stop-fitness N"),
     **dict.fromkeys(("dry_run", "dryrun", "check", "fast_dev_run"), "shoal doctor checks an experiment by a dry run"),
     **dict.fromkeys(
         ("config", "config_file", "conf", "cfg", "file", "yaml", "experiment"), "give the file without a flag"

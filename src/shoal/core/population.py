@@ -5,6 +5,7 @@ Axes in every docstring: N members of a shard, M visible members.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import zip_longest
@@ -36,6 +37,11 @@ class PopulationStats(NamedTuple):
         """Those [M] that there are, by name; without hyperparameters."""
         given = self._asdict().items()
         return {name: x for name, x in given if name not in ("hyper", "progress") and x is not None}
+
+    @property
+    def best(self) -> float:
+        """The highest fitness; -inf where there is none."""
+        return float(np.max(self.fitness, where=np.isfinite(self.fitness), initial=-np.inf))
 
     def take(self, rows: np.ndarray) -> PopulationStats:
         """The stats of some members."""
@@ -155,9 +161,8 @@ class Contenders:
 
     def _level(self, stats: PopulationStats) -> float:
         """The level with one more generation: a mean of all at first, then an exponential one."""
-        best = float(np.max(stats.fitness, where=np.isfinite(stats.fitness), initial=-np.inf))
         count = min(self.measured + 1, SMOOTHING)
-        return self.level + best / count - self.level / count  # as their difference may be infinite
+        return self.level + stats.best / count - self.level / count  # as their difference may be infinite
 
 
 def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
@@ -166,6 +171,33 @@ def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
     fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
     kept = {id(one) for one in by_level[:EARLIER] + fittest[:EARLIER]}
     return tuple(one for one in by_level if id(one) in kept)
+
+
+@dataclass(frozen=True)
+class Trend:
+    """The course of the best fitness of a generation, which may stop a run early.
+
+    One such fitness is partly luck, so improvement is one of the mean of several. All means are of equally many, because a
+    mean of fewer is lucky more often.
+
+    recent: of the last SMOOTHING generations that have one, the newest last
+    highest: the highest mean of so many, once there is one
+    since: generations since then
+    """
+
+    recent: list[float] = field(default_factory=list)
+    highest: float | None = None
+    since: int = 0
+
+    def after(self, best: float) -> Trend:
+        """The same with one more generation; best: -inf where nobody had a fitness."""
+        recent = [*self.recent, best][-SMOOTHING:] if np.isfinite(best) else self.recent
+        if len(recent) < SMOOTHING:
+            return Trend(recent)
+        mean = math.fsum(x / SMOOTHING for x in recent)  # exact, so that their order does not matter
+        if self.highest is None or mean > self.highest:
+            return Trend(recent, mean)
+        return Trend(recent, self.highest, self.since + 1)
 
 
 class Selection(NamedTuple):

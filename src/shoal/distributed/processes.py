@@ -24,7 +24,7 @@ from shoal.experiment.plan import Plan
 from shoal.members.protocol import Pause
 
 # What each worker of a directory decides for itself; all else must be equal.
-OWN = ("generations", "time_limit", "run_dir", "shards", "checkpoint", "final_episodes")
+OWN = ("generations", "time_limit", "stop", "run_dir", "shards", "checkpoint", "final_episodes")
 
 
 def workspace_of(experiment: Experiment, run_dir: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
+from shoal.core.population import Trend
 from shoal.core.schema import as_given, changed_in, converted
 from shoal.core.space import Range
 from shoal.core.user_code import name_of
@@ -16,7 +17,8 @@ from shoal.methods.parts import in_full
 from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 CHANGEABLE = (  # in a run
-    *("generations", "budget", "time_limit", "final_episodes", "checkpoint.every", "checkpoint.keep"),
+    *("generations", "budget", "time_limit", "stop.fitness", "stop.patience"),
+    *("final_episodes", "checkpoint.every", "checkpoint.keep"),
     *("exchange.timeout", "python"),
     *(f"processes.{option.name}" for option in fields(TrainerProcesses)),
 )
@@ -55,6 +57,24 @@ class Fitness:
     """where there are levels: those that measure the fitness, validation or train"""
     final_selection: float = 0.02
     """share of the run's steps that select the champion at the end; 0: no selection"""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Early stopping: a run ends before its generations, budget or time limit once one of these is reached."""
+
+    fitness: float | None = None
+    """the run ends once the best fitness of a generation reaches it"""
+    patience: int | None = None
+    """generations without improvement, after which the run ends"""
+
+    def reached(self, trend: Trend) -> str:
+        """The field that ends the run now, and its value; empty where none does."""
+        if self.fitness is not None and trend.recent and trend.recent[-1] >= self.fitness:
+            return f"stop.fitness = {self.fitness:g}"
+        if self.patience is not None and trend.since >= self.patience:
+            return f"stop.patience = {self.patience}"
+        return ""
 
 
 @dataclass(frozen=True)
@@ -134,6 +154,7 @@ class Experiment:
     """in place of `generations`: the run ends once all members' steps, evaluations included, reach it"""
     time_limit: Annotated[float, seconds] | None = None
     """in place of `generations`: the run ends once that time has passed: 90s, 30m, 2h"""
+    stop: Stop = field(default_factory=Stop)
     shards: int | None = None
     """groups of members that train one after another in each process (default: one per process)"""
     exchange: ExchangeSettings = field(default_factory=ExchangeSettings)

@@ -19,7 +19,7 @@ from shoal.core.space import Range
 from shoal.core.user_code import name_of
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness
+from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
 from shoal.experiment.rules import check
 from shoal.methods.method import AGENTS
 from shoal.methods.parts import CALLED, REGISTRIES, in_full, with_defaults
@@ -117,7 +117,8 @@ def _below(name: str, agent: Any) -> list[str]:
         place = AGENTS.get(agent, AGENTS["ppo"]) if isinstance(agent, str) else AGENTS["ppo"]
         module = importlib.import_module(place.partition(":")[0])
         known |= {"hyper": module.Hyper._fields, "space": module.Hyper._fields, "config": _names(module.Config)}
-    known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint), "levels": _names(Levels)}
+    known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint)}
+    known |= {"levels": _names(Levels), "stop": _names(Stop)}
     known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in CALLED}
     return [f"{place}.{here}" for place, names in known.items() for here in called_here(name, dict.fromkeys(names))]
 

@@ -23,6 +23,7 @@ LIMITS = {
     "interval": (1, INT64),
     "budget": (1, INT64),
     "time_limit": (0.001, INT32),
+    "stop.patience": (1, INT32),
     "shards": (1, 1_000_000),
     "seed": (0, INT32),
     "final_episodes": (1, INT32),

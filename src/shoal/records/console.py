@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
+from shoal.core.schema import as_given
 from shoal.records.callback import Callback
 from shoal.records.notebook import Cell
 from shoal.records.screen import Screen, plain_table, styled
@@ -59,6 +60,8 @@ class Display(Callback):
         if e.time_limit is not None:
             until = f"{_clock(e.time_limit)}{'' if e.budget is None else f' or {e.budget:,} steps'}"
             many = f"{until}, in generations"
+        if early := ", ".join(f"stop.{name} = {x:g}" for name, x in as_given(e.stop).items() if x is not None):
+            many = f"{early}, or {many}"
         self._say(
             styled(
                 *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),

@@ -21,7 +21,7 @@ from shoal.report.words import short, text
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.
 LEFT_OUT = (
-    *("hyper", "method", "population", "budget", "space", "seed"),
+    *("hyper", "method", "population", "budget", "time_limit", "stop", "space", "seed"),
     *("shards", "exchange", "processes", "run_dir", "init_from", "checkpoint", "wandb"),
 )
 SHADES = 4  # of the lines of members, by their fitness

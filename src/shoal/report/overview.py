@@ -38,6 +38,7 @@ def overview(run: Run) -> Markup:
     plans = f"until {short(budget)} steps, with evaluations" if budget > 0 else f"of {text(planned)} planned"
     if limit > 0:
         plans, planned = f"until {duration(limit)}", np.inf
+    stopped = f"ended by {result['stopped_by']}" if isinstance(result.get("stopped_by"), str) else ""
     ended = planned <= done or np.isnan(planned) or result.get("status") == "done"
     members = f"member{'s' * (run.population != 1)}{', sampled anew each time' * sampled}"
     members += f" of {many(len(run.workers), 'worker')}" if run.workers else ""
@@ -48,7 +49,7 @@ def overview(run: Run) -> Markup:
     tested = f"and {short(tests)} for evaluation{' of the mean' * sampled}" if tests > 0 else ""
     facts = (
         ("Population", text(run.population), members),
-        ("Generations", text(float(done)), _came_about(run) if ended else plans),
+        ("Generations", text(float(done)), stopped or (_came_about(run) if ended else plans)),
         ("Environment steps", short(steps), ", ".join(filter(None, (each, tested))) or "all members together"),
         ("Time", duration(seconds), ", ".join(took)),
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.population import ChampionSoFar, Contenders
+from shoal.core.population import ChampionSoFar, Contenders, Trend
 from shoal.core.types import PyTree
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes
@@ -61,6 +61,7 @@ class State(NamedTuple):
     members: Synchronous | Worker  # those of this process among those of all
     evolution: PyTree  # of the evolver
     contenders: Contenders
+    trend: Trend
     began: float  # on the clock of `time.perf_counter`; where it was resumed, as if it had never been stopped
     done: int = 0  # generations
     steps: int = 0  # environment steps of all members
@@ -94,4 +95,9 @@ class State(NamedTuple):
 
     def over(self, plan: Plan) -> bool:
         """True once the run has come to its end."""
-        return plan.progress(self.done, self.steps + self.evaluation_steps, self.clock) >= 1
+        whole = plan.progress(self.done, self.steps + self.evaluation_steps, self.clock) >= 1
+        return whole or bool(self.stopped_by(plan))
+
+    def stopped_by(self, plan: Plan) -> str:
+        """The field of `stop` that ends the run now, and its value; empty where none does."""
+        return plan.experiment.stop.reached(self.trend)

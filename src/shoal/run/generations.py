@@ -62,6 +62,8 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 if saving is not None:
                     _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
                 c.files.record(held)
+            if reached := state.stopped_by(c.plan):
+                c.control.note(f"the run ends after generation {state.done}: {reached}")
             summary = final_evaluation(c, state) | {"provenance": made_by}
             if c.leading:
                 c.files.write("result.json", as_json(summary))
@@ -94,7 +96,8 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     steps = state.ended_steps + int(shared.stats.steps.sum())
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))
-    length, last = _episode_length(c, state, shared, steps), done >= 1
+    length, trend = _episode_length(c, state, shared, steps), state.trend.after(shared.stats.best)
+    last = done >= 1 or bool(c.experiment.stop.reached(trend))
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
     wanted = state.contenders.wanted(shared.stats, candidates)
     key = derive((c.experiment.seed,), generation, "decide")
@@ -108,6 +111,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     after = state._replace(
         evolution=evolved.evolution,
         contenders=state.contenders.joined(shared.stats, wanted, evolved.learned, last),
+        trend=trend,
         done=generation + 1,
         steps=steps,
         evaluation_steps=shared.evaluation_steps,
@@ -194,7 +198,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
         told = state.contenders
         uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
         earlier, last = ([one.about() for one in some] for some in (told.earlier, told.last))
-        of_selection = earlier, last, told.level, told.measured, state.episode_length
+        of_selection = earlier, last, told.level, told.measured, state.trend, state.episode_length
         manifest = asdict(Totals(state.seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
     all_parts = 1 + c.plan.shards

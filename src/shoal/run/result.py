@@ -69,6 +69,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     # The steps of the final selection do not bring a budget to its end.
     return {
         "status": "done" if state.over(c.plan) else "stopped",
+        "stopped_by": state.stopped_by(c.plan) or None,
         "env": e.env_name,
         "method": method["name"],
         "traits": method["traits"],

@@ -13,7 +13,7 @@ from typing import Any
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
 from shoal.core.errors import BadField
 from shoal.core.interrupts import to_resume
-from shoal.core.population import ChampionSoFar
+from shoal.core.population import ChampionSoFar, Trend
 from shoal.core.schema import build
 from shoal.core.spec import Spec
 from shoal.core.types import PyTree
@@ -39,6 +39,7 @@ class Totals:
     last: list[dict[str, Any]]
     level: float
     measured: int
+    trend: Trend
     episode_length: float
     uids: list[int]  # of the members that are left, where members may end
 

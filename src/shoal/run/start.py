@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Contenders
+from shoal.core.population import ChampionSoFar, Contenders, Trend
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Experiment
@@ -165,7 +165,7 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(members, evolution, Contenders(), c.began)
+    return State(members, evolution, Contenders(), Trend(), c.began)
 
 
 def _load(c: Context, generation: int, first: State) -> State:
@@ -186,11 +186,16 @@ def _load(c: Context, generation: int, first: State) -> State:
             "time_limit": f"a longer time limit than {totals.seconds:.3g} s with --time-limit",
         }
         raise BadInput(f"{run_dir} has done {done} generations; give it {' and '.join(more[x] for x in ends_by)}")
+    if (reached := c.experiment.stop.reached(totals.trend)) and c.files.result():
+        field = reached.partition(" ")[0]
+        advice = f"raise it with --set {field}=N, or write null for none"
+        raise BadInput(f"{run_dir} has reached {reached} after {done} generations; {advice}")
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
         evolution=run["evolution"],
         contenders=contenders,
+        trend=totals.trend,
         episode_length=totals.episode_length,
         began=first.began - totals.seconds,
         done=done,

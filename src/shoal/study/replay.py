@@ -11,7 +11,7 @@ from typing import Any
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
-from shoal.experiment.experiment import Experiment, alone
+from shoal.experiment.experiment import Experiment, Stop, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run
@@ -46,6 +46,7 @@ def follower(
     generations: int | None = None,
     budget: int | None = None,
     time_limit: float | None = None,
+    stop: Stop | None = None,
     seed: int | None = None,
     trust_code: bool = False,
     note: Callable[[str], None] = lambda message: None,
@@ -54,7 +55,7 @@ def follower(
 
     file: an experiment whose agent and environment replace those of the run; the interval stays
     generations: by default as many as the schedule has; more go on with its last values
-    budget, time_limit: as those of an experiment, in place of generations
+    budget, time_limit, stop: as those of an experiment
     trust_code: import code that the run names. note: is called with messages to the user
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
@@ -90,6 +91,7 @@ def follower(
         generations=len(rows) if generations is None else generations,
         budget=budget,
         time_limit=time_limit,
+        stop=stop or Stop(),
         interval=experiment.interval,
         method={"name": "schedule", "rows": rows},
         space={},

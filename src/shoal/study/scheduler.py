@@ -265,7 +265,7 @@ class Scheduler(Callback):
         elif trial.replays is not None:
             source, seed = self._path / trial.replays.place, e.seed + SEED_STEP
             how: dict[str, Any] = {
-                name: getattr(e, name) for name in ("population", "generations", "budget", "time_limit")
+                name: getattr(e, name) for name in ("population", "generations", "budget", "time_limit", "stop")
             }
             yield run, follower(source, seed=seed, trust_code=True, **how)  # a run of this study
         else:

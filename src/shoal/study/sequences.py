@@ -58,8 +58,9 @@ class Ask:
 
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
-        if e.time_limit is not None:
-            raise BadField("time_limit", "runs of an optimiser share generations or a budget", "write a budget")
+        for name in ("time_limit", "stop"):
+            if getattr(e, name) != getattr(Experiment(), name):
+                raise BadField(name, "runs of an optimiser share generations or a budget", "write a budget")
         generations, left = (1, 0) if e.budget is not None else divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"

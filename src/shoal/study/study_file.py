@@ -13,7 +13,7 @@ from shoal.core.atomic import read_named
 from shoal.core.errors import BadField, error_context, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, Stop
 from shoal.experiment.files import blame, from_dict, text_of, to_dict
 from shoal.experiment.plan import planned
 from shoal.study.sequences import MOST, Ask
@@ -214,8 +214,8 @@ def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 
 def budgets(study: Study) -> dict[tuple[str, str], float]:
     """Steps of all members of a run, by task and arm: its budget, or those of training where it has generations; NaN where
-    whole episodes make an interval, or a time limit ends it. What is known before any run: how many steps evaluate members
-    is not.
+    whole episodes make an interval, or where a time limit or `stop` may end it. What is known before any run: how many
+    steps evaluate members is not.
 
     Raises BadInput, which names the arm, where one cannot be trained, is another one again, or has an unlike budget.
     """
@@ -256,6 +256,7 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     )
     own = {name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}
     steps, whole = (trains, False) if experiment.budget is None else (experiment.budget, True)
+    steps = steps if part.stop == Stop() else math.nan
     return _Planned(steps, whole, (own, to_dict(plan.experiment)))
 
 

@@ -19,7 +19,7 @@ from shoal.core.errors import BadInput
 from shoal.core.population import EARLIER
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, Stop
 from shoal.experiment.plan import LONG, Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import duration, many
@@ -45,7 +45,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
     """Members, generations and environment steps; an interval that is rounded up."""
     e, steps = plan.experiment, plan.steps
     what, generations = f"{e.population} × {e.agent} by {e.method_name} on {e.env}", many(e.generations, "generation")
-    if e.budget is not None:
+    if e.budget is not None or e.stop != Stop():
         generations = f"at most {generations}"
     if not steps:
         yield ok("size", f"{what}, {generations} of {plan.generation}")

@@ -17,7 +17,7 @@ from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.experiment.build import recipe_of
-from shoal.experiment.experiment import alone
+from shoal.experiment.experiment import Stop, alone
 from shoal.experiment.plan import Plan
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
@@ -72,6 +72,7 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
             generations=LONG,
             budget=None,
             time_limit=None,
+            stop=Stop(),
             interval=interval if kind else 1,  # the shortest that a trainer has
             method=at_once,
             final_episodes=1,
@@ -110,7 +111,7 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
-    most = "about" if e.budget is None else "at most"
+    most = "about" if e.budget is None and e.stop == Stop() else "at most"
     if e.ends_by == ["time_limit"]:
         most, total = "at least", e.time_limit or 0.0
     text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation"
