@@ -24,6 +24,7 @@ from support.runs import build_run
 
 import shoal
 from shoal import cli
+from shoal.agents.declared import AGENTS, POLICY
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse
@@ -305,16 +306,10 @@ def test_every_column_of_study_csv_is_described() -> None:
 
 
 TEXT = [("experiment", *row) for kind in KINDS for row in descriptions(kind).items()]
-DESCRIBED = {name: path for kind in METHODS.values() for name, path in kind.agents.items()}
-
-
-def module_of(agent: str) -> Any:
-    return importlib.import_module(DESCRIBED[agent].partition(":")[0])
-
-
+DESCRIBED = AGENTS | {"policy": POLICY}
 PARTS = (*METHODS.values(), *SELECTORS.values(), *EXPLORERS.values())
 TEXT += [("methods", *row) for kind in PARTS for row in descriptions(kind).items()]
-TEXT += [("agents", *row) for agent in DESCRIBED for row in descriptions(module_of(agent).Config).items()]
+TEXT += [("agents", *row) for agent in DESCRIBED.values() for row in descriptions(agent.config).items()]
 
 
 @pytest.mark.parametrize(("page", "name", "told"), sorted(set(TEXT)))
@@ -337,7 +332,7 @@ def section_of(agent: str) -> str:
     return TEXTS["docs/reference/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
 
 
-CONFIGS = [(agent, *row) for agent in DESCRIBED for row in rows_of(module_of(agent).Config)]
+CONFIGS = [(agent, *row) for agent, declaration in DESCRIBED.items() for row in rows_of(declaration.config)]
 
 
 @pytest.mark.parametrize(("agent", "name", "default"), CONFIGS)
@@ -345,15 +340,15 @@ def test_the_structure_of_an_agent_is_described_with_its_defaults(agent: str, na
     assert f"| `{name}` | {as_written(default)} |" in section_of(agent)
 
 
-NUMBERS = [(agent, name) for agent in DESCRIBED for name in module_of(agent).Hyper._fields]
+NUMBERS = [(agent, name) for agent, declaration in DESCRIBED.items() for name in declaration.hyper._fields]
 
 
 @pytest.mark.parametrize(("agent", "name"), NUMBERS)
 def test_hyperparameters_are_described_as_they_are_declared(agent: str, name: str) -> None:
-    kind = module_of(agent).Hyper
-    number, cells = declared(kind)[name], rf"\| `{name}` \| (.*) \| (.*?) ?\| (.*) \|"
+    defaults = DESCRIBED[agent].hyper
+    number, cells = declared(type(defaults))[name], rf"\| `{name}` \| (.*) \| (.*?) ?\| (.*) \|"
     default, tuned, meaning = re.search(cells, section_of(agent)).groups()  # type: ignore[union-attr]
-    assert float(default) == getattr(kind(), name) and meaning == number.meaning
+    assert float(default) == getattr(defaults, name) and meaning == number.meaning
     if number.tuned is None:
         assert tuned == ""
     else:
@@ -374,10 +369,9 @@ def test_what_sb3_calls_otherwise_exists_here(section: str) -> None:
         for word in re.findall("`(.*?)`", cell)
     ]
     here = {"experiment": {f.name for f in fields(Experiment)} | {f"fitness.{f.name}" for f in fields(Fitness)}}
-    for agent in DESCRIBED:
-        module = module_of(agent)
-        here[agent] = {f"hyper.{name}" for name in module.Hyper._fields}
-        here[agent] |= {f"config.{f.name}" for f in fields(module.Config)}
+    for agent, declaration in DESCRIBED.items():
+        here[agent] = {f"hyper.{name}" for name in declaration.hyper._fields}
+        here[agent] |= {f"config.{f.name}" for f in fields(declaration.config)}
     title = section.partition("\n")[0]
     about = [agent for agent in DESCRIBED if agent.upper() in title] or ["ppo"]
     assert words
@@ -420,7 +414,7 @@ def test_networks_are_of_the_agents_that_have_their_fields() -> None:
     head, _, *rows = ([cell.strip() for cell in row.split("|")] for row in table)
     for name, *told in rows:
         field = name.split("`")[1]
-        having = ["yes" if field in {f.name for f in fields(module_of(agent).Config)} else "" for agent in head[1:]]
+        having = ["yes" if field in {f.name for f in fields(DESCRIBED[agent].config)} else "" for agent in head[1:]]
         assert told == having, field
 
 

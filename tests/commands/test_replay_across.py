@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.runs import rows, shoal, tiny
 
-from shoal.agents import dqn, ppo, sac, td3
+from shoal.agents.declared import AGENTS
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.report.schedule import schedule
@@ -31,7 +31,7 @@ def renamed(run: Path, place: Path, agent: str, names: dict[str, str]) -> Path:
 
 
 def test_names_that_lead_nowhere() -> None:
-    own = {name for agent in (ppo, td3, sac, dqn) for name in agent.Hyper._fields}
+    own = {name for agent in AGENTS.values() for name in agent.hyper._fields}
     for adapter, table in LIVE.items():
         standard = [live.standard for live in table.values() if live.standard]
         assert set(standard) <= own and len(set(standard)) == len(standard) > 5, adapter
@@ -39,7 +39,7 @@ def test_names_that_lead_nowhere() -> None:
 
 def test_values_that_mean_the_same() -> None:
     """The critic's part of the loss: here and in rl_games half of the mean square counts, in SB3 all of it."""
-    sb3, rl_games, own = LIVE["sb3"], LIVE["rl_games"], tuple(ppo.Hyper._fields)
+    sb3, rl_games, own = LIVE["sb3"], LIVE["rl_games"], AGENTS["ppo"].hyper._fields
     errors = np.random.default_rng(0).normal(size=100)
     ours = translate({"vf_coef": 0.5, "n_epochs": 10}, sb3, own, {})
     assert ours == {"value_coefficient": 1.0, "epochs": 10}

@@ -11,10 +11,11 @@ import yaml
 from support.messages import Said, shown
 from support.runs import settings, shoal
 
+from shoal.agents.declared import AGENTS, POLICY
 from shoal.commands import shipped
 from shoal.core.extras import install
 from shoal.core.space import declared
-from shoal.rl.actor_critic import NetworkConfig
+from shoal.rl.config import NetworkConfig
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 
@@ -94,15 +95,13 @@ def test_shells_complete_commands_and_flags() -> None:
 
 @pytest.mark.parametrize("name", ["ppo", "td3", "sac", "dqn", "policy"])
 def test_an_agent_is_told_of(name: str) -> None:
-    from importlib import import_module
-
     assert name in [line.split()[0] for line in shoal("agents").out.splitlines()]
     rows = {line.split()[0]: line for line in shoal("agents", name).out.splitlines() if line.strip()}
-    module = import_module(f"shoal.agents.{name}")
-    for hyper, number in declared(module.Hyper).items():
-        assert f"{getattr(module.Hyper(), hyper):g}" in rows[hyper].split() and number.meaning in rows[hyper]
+    agent = (AGENTS | {"policy": POLICY})[name]
+    for hyper, number in declared(type(agent.hyper)).items():
+        assert f"{getattr(agent.hyper, hyper):g}" in rows[hyper].split() and number.meaning in rows[hyper]
         assert number.tuned is None or f"{number.tuned.low:g} to {number.tuned.high:g}" in rows[hyper]
-    for field in ("layers", "network") if issubclass(module.Config, NetworkConfig) else ("layers",):
+    for field in ("layers", "network") if issubclass(agent.config, NetworkConfig) else ("layers",):
         assert field in rows
 
 

@@ -14,7 +14,7 @@ from support.tiny import echo
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
 from shoal.environments.objective import in_infos
@@ -26,7 +26,7 @@ CERTAIN = {"noop_max": 0, "repeat_action_probability": 0.0}  # no random numbers
 
 
 def opened(game: str, **options: Any) -> HostEnvironment:
-    environment = with_error_boundary(registry.make(registry.resolve(f"gym:ALE/{game}-v5"), options), game)
+    environment = with_error_boundary(registry.make(suites.resolve(f"gym:ALE/{game}-v5"), options), game)
     assert isinstance(environment, HostEnvironment)
     return environment
 
@@ -143,7 +143,7 @@ def test_clipped_rewards_are_for_training_alone():
 def test_atari_as_the_console_gives_it():
     assert opened("Pong", obs_type="ram").spec.obs_shape == (128,)
     assert opened("Pong", full_action_space=True).spec.action == Discrete(18)
-    names = registry.names("gym")
+    names = suites.names("gym")
     assert "ALE/Pong-v5" in names and "PongNoFrameskip-v4" not in names
 
 

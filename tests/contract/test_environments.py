@@ -23,8 +23,9 @@ from support.tiny import leaves, same
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Leaf, MultiDiscrete
 from shoal.core.types import TimeStep
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
+from shoal.environments.gymnax import import_gymnax
 from shoal.environments.host import HostEnvironment
 from shoal.environments.objective import Minimised, in_infos
 from shoal.environments.registry import Environment
@@ -52,7 +53,7 @@ ELSEWHERE = {"brax": Path(__file__).name, "playground": "test_playground.py", "e
 
 
 def open_environment(env: str, **options: Any) -> Environment:
-    return registry.make(registry.resolve(env), options)
+    return registry.make(suites.resolve(env), options)
 
 
 def random_action(space: Any, key: jax.Array) -> jax.Array:
@@ -559,7 +560,7 @@ def test_every_action_lies_in_the_space_of_the_environment(space, monkeypatch):
 # ----------------------------------------------------------------------------------------------- registry
 
 
-@pytest.mark.parametrize("name", registry.names("gymnax"))
+@pytest.mark.parametrize("name", suites.names("gymnax"))
 def test_every_gymnax_id_works_or_says_why_not(name, monkeypatch):
     """One reset and step, by shapes alone: what a scan needs."""
 
@@ -613,10 +614,10 @@ def test_brax():
 
 def test_atari_is_an_extra(monkeypatch, said):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "ale_py" else True)
-    monkeypatch.setattr(registry, "names", lambda suite: [])
+    monkeypatch.setattr(suites, "names", lambda suite: [])
     for env in ("gym:ALE/Pong-v5", "ALE/Pong-v5"):
         with pytest.raises(BadInput) as error:
-            registry.resolve(env)
+            suites.resolve(env)
         said(error.value)
 
 
@@ -635,15 +636,15 @@ def test_other_versions_name_what_there_is(env, missing, monkeypatch, said):
     gone = {"envpool", *missing}
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in gone else find(name))
     with pytest.raises(BadInput) as error:
-        registry.resolve(env)
+        suites.resolve(env)
     said(error.value)
 
 
 def test_bare_names_take_the_fastest_suite():
-    assert registry.resolve("CartPole-v1") == "gymnax:CartPole-v1"
-    assert registry.resolve("LunarLander-v3") == "gym:LunarLander-v3"
-    assert registry.resolve("ant") == "brax:ant"
-    assert registry.resolve("gym:CartPole-v1") == "gym:CartPole-v1"
+    assert suites.resolve("CartPole-v1") == "gymnax:CartPole-v1"
+    assert suites.resolve("LunarLander-v3") == "gym:LunarLander-v3"
+    assert suites.resolve("ant") == "brax:ant"
+    assert suites.resolve("gym:CartPole-v1") == "gym:CartPole-v1"
 
 
 @pytest.mark.parametrize(
@@ -681,5 +682,9 @@ def test_bad_input(env, options, said):
     said(error.value)
 
 
+def test_names_of_gymnax_are_those_of_the_package():
+    assert set(suites.LISTED["gymnax"]) == set(import_gymnax().registered_envs)
+
+
 def test_moved_environments_are_not_listed():
-    assert "Ant-v5" in registry.names("gym") and "Ant-v3" not in registry.names("gym")
+    assert "Ant-v5" in suites.names("gym") and "Ant-v3" not in suites.names("gym")

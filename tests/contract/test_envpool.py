@@ -19,7 +19,7 @@ from support.tiny import same
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.environments import envpool as ours
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Levels
 from shoal.environments.objective import in_infos
@@ -32,7 +32,7 @@ EASY = {"distribution_mode": "easy"}
 
 
 def opened(env: str, **options: Any) -> HostEnvironment:
-    environment = registry.make(registry.resolve(env), options)
+    environment = registry.make(suites.resolve(env), options)
     assert isinstance(environment, HostEnvironment)
     return environment
 
@@ -163,9 +163,9 @@ def test_ranges_of_levels_share_no_first_frame():
 @installed
 def test_modes_of_procgen():
     """The paper's is hard; each game names the modes that it has."""
-    names = set(registry.names("envpool"))
+    names = set(suites.names("envpool"))
     assert {"bigfish", "Bigfish", "BigfishEasy-v0", "HalfCheetah-v5", "CheetahRun-v1", "Pong-v5"} <= names
-    for game in registry.PROCGEN:
+    for game in suites.PROCGEN:
         assert {game, *(f"{game.capitalize()}{mode}-v0" for mode in ("Easy", "Hard"))} <= names
 
 
@@ -200,7 +200,7 @@ def test_bad_input(env, options, said):
 def test_who_has_levels_where_envpool_has_none(said):
     for env in ("Hopper-v5", "envpool:CheetahRun-v1"):
         with pytest.raises(BadInput) as error:
-            make_environment(Experiment(env=registry.resolve(env), levels=Levels()))
+            make_environment(Experiment(env=suites.resolve(env), levels=Levels()))
         said(error.value)
 
 
@@ -219,9 +219,9 @@ def test_envpool_is_an_extra(monkeypatch, said):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "envpool" else find(name))
     for env in ("envpool:bigfish", "bigfish", "Starpilot"):
         with pytest.raises(BadInput) as error:
-            registry.resolve(env)
+            suites.resolve(env)
         said(error.value)
-    assert registry.resolve("HalfCheetah-v5") == "gym:HalfCheetah-v5"
+    assert suites.resolve("HalfCheetah-v5") == "gym:HalfCheetah-v5"
 
 
 @installed
@@ -310,7 +310,7 @@ def test_bodies_equal_those_of_gymnasium(env):
     body = env.removesuffix("-v5")
     all_told = body.startswith("Inverted") or body == "Reacher"
     whole = {} if all_told else {"exclude_current_positions_from_observation": False}
-    assert registry.resolve(env) == f"envpool:{env}"
+    assert suites.resolve(env) == f"envpool:{env}"
     environment, other = opened(env, **whole), registry.make(f"gym:{env}", whole)
     assert environment.spec.obs_shape == other.spec.obs_shape
     twin: Any = gymnasium.make(env, **whole)

@@ -14,7 +14,7 @@ from support.tiny import same
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.levels import Span, at_levels
 
 MOVES = [(-1, 0), (0, 1), (1, 0), (0, -1)]  # up, right, down, left
@@ -22,7 +22,7 @@ MOVES = [(-1, 0), (0, 1), (1, 0), (0, -1)]  # up, right, down, left
 
 def open_game(name: str, **options: Any) -> Any:
     pytest.importorskip("jumanji")
-    return registry.make(registry.resolve(f"jumanji:{name}"), options)
+    return registry.make(suites.resolve(f"jumanji:{name}"), options)
 
 
 def way(picture: np.ndarray) -> list[int]:
@@ -109,11 +109,11 @@ def test_snake() -> None:
 def test_what_is_refused(env: str, options: dict[str, Any], said: Said) -> None:
     pytest.importorskip("jumanji")
     with pytest.raises(BadInput) as error:
-        registry.make(registry.resolve(env), options)
+        registry.make(suites.resolve(env), options)
     said(error.value)
 
 
 def test_a_bare_name_finds_it() -> None:
     pytest.importorskip("jumanji")
-    assert registry.resolve("Maze-v0") == "jumanji:Maze-v0"
-    assert registry.names("jumanji") == ["Maze-v0", "Snake-v1"]
+    assert suites.resolve("Maze-v0") == "jumanji:Maze-v0"
+    assert suites.names("jumanji") == ["Maze-v0", "Snake-v1"]

@@ -25,7 +25,7 @@ from shoal.core.population import PopulationStats
 from shoal.core.types import Population, SearchLearner
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.synchronous import Synchronous
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.files import dump, load
 from shoal.methods import METHODS
@@ -349,7 +349,7 @@ def test_the_champion_that_is_saved_is_the_one_that_was_measured(whole: Path, na
     """Weights, statistics and all: on the episodes that made it champion it returns what it was selected for."""
     champion = load_champion(whole)
     experiment = champion.experiment
-    environment = registry.make(registry.resolve(experiment.env), {})
+    environment = registry.make(suites.resolve(experiment.env), {})
     reset, step = jax.jit(environment.reset), jax.jit(environment.step)
     limit = min(experiment.fitness.step_limit, champion.hyper.get("episode_cap", np.inf))
     returns = []

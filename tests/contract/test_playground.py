@@ -13,7 +13,7 @@ from support.tiny import same
 
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Spec
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.device import auto_reset, quiet, with_values
 
 pytest.importorskip("mujoco_playground")
@@ -23,8 +23,8 @@ with quiet():
 
 def test_all_of_its_environments_are_listed() -> None:
     there = dm_control_suite.ALL_ENVS + locomotion.ALL_ENVS + manipulation.ALL_ENVS
-    assert sorted(registry.names("playground")) == sorted(there)
-    assert registry.resolve("CheetahRun") == "playground:CheetahRun"
+    assert sorted(suites.names("playground")) == sorted(there)
+    assert suites.resolve("CheetahRun") == "playground:CheetahRun"
 
 
 @pytest.mark.slow
@@ -133,7 +133,7 @@ def test_bad_input(
 ) -> None:
     monkeypatch.setenv("MENAGERIE_ROOT", str(tmp_path / "none"))
     with pytest.raises(BadInput, match=message):
-        registry.make(registry.resolve(f"playground:{name}"), options)
+        registry.make(suites.resolve(f"playground:{name}"), options)
 
 
 @pytest.mark.slow

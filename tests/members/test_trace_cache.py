@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.runs import CONFIG, SETTINGS, build_run, of_method, tiny
 
-from shoal.agents.ppo import Config
+from shoal.agents.declared import PpoConfig
 from shoal.core.space import Range
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.members import trace_cache as sharing
@@ -84,9 +84,9 @@ def test_every_field_of_an_experiment_is_in_a_table() -> None:
     assert named | BESIDE == {f.name for f in fields(Experiment)}
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(Config) if f.name not in NO_PROGRAM])
+@pytest.mark.parametrize("field", [f.name for f in fields(PpoConfig) if f.name not in NO_PROGRAM])
 def test_every_field_of_the_agent_tells_structures_apart(field: str) -> None:
-    before = CONFIG.get(field, getattr(Config(), field))
+    before = CONFIG.get(field, getattr(PpoConfig(), field))
     other = not before if isinstance(before, bool) else OTHERS[field]
     assert structures({}, {"config": CONFIG | {field: other}}) == 2
 

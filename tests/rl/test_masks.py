@@ -19,7 +19,8 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, MultiDiscrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, step_once
-from shoal.rl.actor_critic import ActorCritic, NetworkConfig
+from shoal.rl.actor_critic import ActorCritic
+from shoal.rl.config import NetworkConfig
 from shoal.rl.masks import ActionMask
 from shoal.rl.networks import categorical
 from shoal.run.champion import load_champion

@@ -52,14 +52,14 @@ def make_agent(
 def agent_for(spec: Spec, name: str, **settings: Any) -> Agent:
     """The same for what an environment says of itself."""
     name, more = REMEMBERING.get(name, (name, {}))
-    module, _, factory = EVERY[name].partition(":")
+    module, _, factory = EVERY[name].factory.partition(":")
     small = {k: v for k, v in SMALL.items() if k in known(name)} | SETTINGS.get(name, {}) | more | settings
     return getattr(importlib.import_module(module), factory)(spec, **small)
 
 
 def known(name: str) -> set[str]:
     """The settings of an agent."""
-    return {field.name for field in fields(importlib.import_module(EVERY[name].partition(":")[0]).Config)}
+    return {field.name for field in fields(EVERY[name].config)}
 
 
 def echo() -> Agent:

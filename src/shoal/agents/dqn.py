@@ -15,17 +15,16 @@ With `n_step`, r is the discounted sum of n rewards, s' the observation n steps 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from shoal.agents.declared import DqnConfig, DqnHyper
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.core.spec import Discrete
 from shoal.core.types import Agent, Member, Metrics
 from shoal.rl import off_policy
@@ -33,48 +32,12 @@ from shoal.rl.frames import stacked, stacking
 from shoal.rl.masks import ActionMask
 from shoal.rl.networks import MLP, categorical, make_network
 from shoal.rl.observations import View
-from shoal.rl.off_policy import OffPolicy, polyak_update
+from shoal.rl.off_policy import polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
     from shoal.rl.replay_buffer import Batch
-
-
-@dataclass(frozen=True)
-class Config(OffPolicy):
-    """The structure of a DQN agent, which fixes shapes and is equal for all members."""
-
-    network: Any = "mlp"
-    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
-    batch: int = 64
-    """transitions per update"""
-    double: bool = True
-    """the online network chooses the action of the target, which overestimates less"""
-    n_step: int = 1
-    """rewards that a target sums up before it adds the value of the target network"""
-    frame_stack: int = 1
-    """observations seen at once, along the channels of an image"""
-
-
-class Hyper(NamedTuple):
-    """The numbers of DQN; each of them may differ per member and change between generations."""
-
-    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
-    learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, DISCOUNT] = 0.99
-    tau: Annotated[Any, HyperparameterSpec("share by which the target follows at its steps", least=0, most=1)] = 1.0
-    target_period: Annotated[
-        Any, HyperparameterSpec("updates between two steps of the target", Range(10, 2000, "log", integer=True), 1, 1e9)
-    ] = 200.0
-    epsilon: Annotated[
-        Any, HyperparameterSpec("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)
-    ] = 0.05
-    epsilon_updates: Annotated[
-        Any, HyperparameterSpec("updates during which this probability falls from 1", least=0)
-    ] = 5_000.0
-    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 10.0
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class DqnLearned(NamedTuple):
@@ -87,8 +50,8 @@ class DqnLearned(NamedTuple):
 
 
 def dqn(spec: Spec, **settings: Any) -> Agent:
-    """DQN for discrete actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """DQN for discrete actions; `settings` are the fields of `DqnConfig`. Raises BadInput where they do not fit."""
+    config = build(DqnConfig, settings, "config.")
     if not isinstance(spec.action, Discrete):
         advice = "take td3 or sac for continuous actions, ppo for others"
         raise BadField("agent", "needs one discrete action", advice, value="dqn")
@@ -105,17 +68,17 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         """Values of all actions, [..., choices]; of illegal ones the lowest."""
         return mask.apply(obs, head.apply(params["head"], features.apply(params["features"], view.look(obs))))
 
-    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+    def optimiser(hyper: DqnHyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: DqnHyper) -> Member:
         buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
         learned = DqnLearned(params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: DqnLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
@@ -128,7 +91,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
-    def improve(learned: DqnLearned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[DqnLearned, Metrics]:
+    def improve(learned: DqnLearned, hyper: DqnHyper, batch: Batch, key: jax.Array) -> tuple[DqnLearned, Metrics]:
         """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
@@ -147,7 +110,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     reach = {"n": config.n_step, "frames": config.frame_stack}
-    agent = off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=view.keys + mask.keys, **reach)
+    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, sees=view.keys + mask.keys, **reach)
     return stacking(agent, spec, config.frame_stack)
 
 

@@ -8,13 +8,13 @@ update: nothing
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from shoal.agents.declared import PolicyConfig, PolicyHyper
 from shoal.core import tree
 from shoal.core.errors import check_least
 from shoal.core.schema import build
@@ -23,36 +23,12 @@ from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.masks import ActionMask
-from shoal.rl.networks import Precision, check_hidden, choice, hidden, make_network, outputs
+from shoal.rl.networks import check_hidden, choice, hidden, make_network, outputs
 from shoal.rl.observations import View, empty_statistics
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
-
-
-@dataclass(frozen=True)
-class Config:
-    """The structure of a policy, which fixes shapes and is equal for all members."""
-
-    network: Any = "mlp"
-    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
-    layers: tuple[int, ...] = (64, 64)
-    """widths of the hidden layers"""
-    activation: str = "tanh"
-    """tanh, relu, elu, swish or gelu"""
-    precision: Precision = "float32"
-    """precision of the layers: float32, or bfloat16"""
-    recurrent: int = 0
-    """units of an LSTM between the hidden layers and the output; 0: none"""
-    normalise_observations: bool = False
-    """by their running mean and standard deviation"""
-    actor: tuple[str, ...] = ()
-    """dictionary keys that the policy sees; empty: all, or those the environment names"""
-
-
-class Hyper(NamedTuple):
-    """A policy has no hyperparameters."""
 
 
 class PolicyLearned(NamedTuple):
@@ -70,7 +46,7 @@ class Network(nn.Module):
 
     features: nn.Module
     space: ActionSpace
-    config: Config
+    config: PolicyConfig
 
     @nn.compact
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
@@ -82,12 +58,12 @@ class Network(nn.Module):
 
 
 def policy(spec: Spec, **settings: Any) -> Agent:
-    """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `Config`.
+    """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `PolicyConfig`.
 
     Choices are sampled while acting, unless greedy; continuous actions are the same either way. Raises BadInput where
     the settings do not fit.
     """
-    config = build(Config, settings, "config.")
+    config = build(PolicyConfig, settings, "config.")
     check_hidden(config.layers, config.activation)
     check_least(0, config, "recurrent", within="config.")
     view, mask = View(spec, "config.actor", config.actor, spec.actor), ActionMask(spec)
@@ -96,7 +72,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def carry(shape: tuple[int, ...]) -> Any:
         return (jnp.zeros((*shape, config.recurrent)),) * 2 if config.recurrent else ()
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: PolicyHyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
         return Member(PolicyLearned(params, empty_statistics(spec) if config.normalise_observations else ()), (), ())
 
@@ -108,7 +84,9 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     if config.network != "mlp":  # on a CPU convolutions of many members are slow as one batch
         forward = batching.per_member(forward)
 
-    def act(learned: PolicyLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(
+        learned: PolicyLearned, hyper: PolicyHyper, obs: PyTree, carry: Any, key: jax.Array
+    ) -> tuple[Any, Any, Any]:
         if isinstance(spec.action, Continuous):
             return *greedy(learned, obs, carry), ()
         carry, x = forward(carry, learned, obs)
@@ -118,7 +96,7 @@ def policy(spec: Spec, **settings: Any) -> Agent:
         carry, x = forward(carry, learned, obs)
         return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
 
-    def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
+    def update(member: Member, hyper: PolicyHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
-    return Agent(init, act, greedy, update, carry, Hyper(), rollout=1, environments=1, sees=view.keys + mask.keys)
+    return Agent(init, act, greedy, update, carry, PolicyHyper(), rollout=1, environments=1, sees=view.keys + mask.keys)

@@ -20,20 +20,19 @@ steps, which begins with the state at the beginning of the rollout. Gradients go
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from shoal.agents.declared import PpoConfig, PpoHyper
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import order
 from shoal.core.schema import build
-from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Member, Metrics, Rollout
-from shoal.rl.actor_critic import ActorCritic, NetworkConfig
+from shoal.rl.actor_critic import ActorCritic
 from shoal.rl.advantages import generalised_advantages
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.batching import in_parts, per_member
@@ -45,45 +44,6 @@ from shoal.rl.steps import bounded, usable, without
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
-
-
-@dataclass(frozen=True)
-class Config(NetworkConfig):
-    """The structure of a PPO agent, which fixes shapes and is equal for all members."""
-
-    frame_stack: int = 1
-    """observations seen at once, along the channels of an image"""
-    environments: int = 4
-    """environments that each member acts in"""
-    rollout: int = 128
-    """steps in each environment between two updates"""
-    minibatches: int = 4
-    """parts that the rollout × environments steps are split into at each epoch"""
-    normalise_rewards: bool = True
-    """by the running standard deviation of the discounted return"""
-    normalise_advantages: bool = True
-    """within each minibatch"""
-    clip_values: bool = False
-    """keep the critic's new values within the clip range of the old ones"""
-    auxiliary_loss: Any = None
-    """module:function of a batch and its action distribution, added to the policy's loss"""
-
-
-class Hyper(NamedTuple):
-    """The numbers of PPO; each of them may differ per member and change between generations."""
-
-    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
-    learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
-    discount: Annotated[Any, DISCOUNT] = 0.99
-    gae_lambda: Annotated[Any, HyperparameterSpec("lambda of GAE", Range(0.8, 0.99, "one_minus_log"), 0, 1)] = 0.95
-    clip_range: Annotated[
-        Any, HyperparameterSpec("of probability ratio and values", Range(0.05, 0.4, "log"), least=0)
-    ] = 0.2
-    clip_range_end_factor: Annotated[Any, end_factor("clip_range")] = 1.0
-    entropy_coefficient: Annotated[Any, HyperparameterSpec("weight of the entropy", Range(1e-4, 0.1, "log"))] = 0.01
-    value_coefficient: Annotated[Any, HyperparameterSpec("weight of the critic's loss", least=0)] = 0.5
-    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 0.5
-    epochs: Annotated[Any, HyperparameterSpec("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
 
 
 IMAGES_AT_ONCE = 16  # of a minibatch, on a CPU
@@ -120,8 +80,8 @@ class Minibatch(NamedTuple):
 
 
 def ppo(spec: Spec, **settings: Any) -> Agent:
-    """PPO for all action spaces; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """PPO for all action spaces; `settings` are the fields of `PpoConfig`. Raises BadInput where they do not fit."""
+    config = build(PpoConfig, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
@@ -136,12 +96,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         advice = "take fewer, or config.normalise_advantages: false"
         raise BadField("config.minibatches", problem, advice, value=config.minibatches)
 
-    def optimiser(hyper: Hyper) -> optax.GradientTransformation:
+    def optimiser(hyper: PpoHyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
         clip = optax.clip_by_global_norm(hyper.max_gradient_norm)
         return optax.chain(clip, optax.adam(hyper.learning_rate, eps=1e-5))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: PpoHyper) -> Member:
         params = networks.init(key)
         learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
         return Member(learned, replay_buffer=(), own=jnp.zeros(config.environments))
@@ -150,7 +110,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         """Return the observations of a batch, which holds their places where frames are stacked."""
         return stack(frames[obs], spec.obs_shape) if config.frame_stack > 1 else obs
 
-    def act(learned: PpoLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: PpoLearned, hyper: PpoHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         distribution, value, carry = networks.step(learned.params, learned.observations, obs, carry)
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
@@ -173,7 +133,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
 
-    def loss(params: Any, statistics: PyTree, hyper: Hyper, batch: Minibatch) -> tuple[jax.Array, Metrics]:
+    def loss(params: Any, statistics: PyTree, hyper: PpoHyper, batch: Minibatch) -> tuple[jax.Array, Metrics]:
         def mean(x: jax.Array) -> jax.Array:
             return (x * batch.weight).sum()
 
@@ -203,7 +163,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return total, metrics
 
     @per_member
-    def improve(learned: Any, hyper: Hyper, batch: Minibatch, frames: Any, key: Any) -> tuple[PpoLearned, Metrics]:
+    def improve(learned: Any, hyper: PpoHyper, batch: Minibatch, frames: Any, key: Any) -> tuple[PpoLearned, Metrics]:
         """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
         tx = optimiser(hyper)
 
@@ -233,7 +193,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
         return learned._replace(params=params, optimiser=state), metrics
 
-    def learn(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
+    def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         learned, sums = member.learned, member.own
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
@@ -281,7 +241,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(init, act, greedy, learn, networks.carry, Hyper(), config.rollout, config.environments)
+    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout, config.environments)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
     agent = agent._replace(value=value, cut=cut, sees=networks.sees)
     return stacking(agent, spec, config.frame_stack)

@@ -14,58 +14,24 @@ the same weights:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from shoal.agents.declared import SacConfig, SacHyper
 from shoal.core.errors import BadField
 from shoal.core.schema import build
-from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.networks import SquashedNormal, held_within
-from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
+from shoal.rl.off_policy import ADAM, TwinCritics, adam_step, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
     from shoal.rl.replay_buffer import Batch
-
-
-@dataclass(frozen=True)
-class Config(TwinConfig):
-    """The structure of a SAC agent: what fixes shapes, equal for all members."""
-
-    initial_temperature: float = 1.0
-    """the temperature before the first update"""
-    auxiliary_loss: Any = None
-    """module:function of a batch and its action distribution, added to the policy's loss"""
-
-
-class Hyper(NamedTuple):
-    """The numbers of SAC; each of them may differ per member and change between generations."""
-
-    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    temperature_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    learning_rate_end_factor: Annotated[
-        Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
-    ] = 1.0
-    discount: Annotated[Any, DISCOUNT] = 0.99
-    tau: Annotated[
-        Any, HyperparameterSpec("share by which the target critics follow at each update", least=0, most=1)
-    ] = 0.005
-    target_entropy_scale: Annotated[
-        Any,
-        HyperparameterSpec("the target is minus this times the number of action components", Range(0.2, 2.0, "log")),
-    ] = 1.0
-    reward_scale: Annotated[Any, HyperparameterSpec("factor of rewards, against entropy", Range(0.1, 10.0, "log"))] = (
-        1.0
-    )
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class SacLearned(NamedTuple):
@@ -82,8 +48,8 @@ class SacLearned(NamedTuple):
 
 
 def sac(spec: Spec, **settings: Any) -> Agent:
-    """SAC for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """SAC for continuous actions; `settings` are the fields of `SacConfig`. Raises BadInput where they do not fit."""
+    config = build(SacConfig, settings, "config.")
     net = TwinCritics(spec, config, "sac", outputs=2)
     if not config.initial_temperature > 0:
         raise BadField("config.initial_temperature", "must be above 0", value=config.initial_temperature)
@@ -93,7 +59,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         mean, log_std = jnp.split(net.outputs(params, obs), 2, -1)
         return SquashedNormal(mean, held_within(log_std, -20, 2))
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: SacHyper) -> Member:
         buffer_key, actor_key, *critic_keys = jax.random.split(key, 4)
         params, critics = net.initial_parameters(actor_key, critic_keys)
         temperature = jnp.log(jnp.float32(config.initial_temperature))
@@ -109,7 +75,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: SacLearned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: SacLearned, hyper: SacHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         sample_key, random_key = jax.random.split(key)
         action, _ = policy(learned.policy, obs).sample_with_log_prob(sample_key)
         random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
@@ -118,7 +84,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: SacLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return policy(learned.policy, obs).mode(), carry
 
-    def improve(learned: SacLearned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[SacLearned, Metrics]:
+    def improve(learned: SacLearned, hyper: SacHyper, batch: Batch, key: jax.Array) -> tuple[SacLearned, Metrics]:
         """Update critics, policy and temperature, all from the same weights (algorithm 1)."""
         next_key, now_key = jax.random.split(key)
         temperature = jnp.exp(learned.log_temperature)
@@ -169,4 +135,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, sees=net.sees)
+    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, sees=net.sees)

@@ -13,52 +13,22 @@ and Q2, and their target networks pi', Q1', Q2':
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from shoal.agents.declared import Td3Config, Td3Hyper
 from shoal.core.schema import build
-from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.core.types import Agent, Array, Member, Metrics
 from shoal.rl import off_policy
 from shoal.rl.batching import when
-from shoal.rl.off_policy import ADAM, TwinConfig, TwinCritics, adam_step, polyak_update
+from shoal.rl.off_policy import ADAM, TwinCritics, adam_step, polyak_update
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
     from shoal.rl.replay_buffer import Batch
-
-
-@dataclass(frozen=True)
-class Config(TwinConfig):
-    """The structure of a TD3 agent, which fixes shapes and is equal for all members."""
-
-
-class Hyper(NamedTuple):
-    """The numbers of TD3; each of them may differ per member and change between generations."""
-
-    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
-    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
-    learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
-    discount: Annotated[Any, DISCOUNT] = 0.99
-    tau: Annotated[
-        Any, HyperparameterSpec("share by which targets follow at each update of the policy", least=0, most=1)
-    ] = 0.005
-    exploration_noise: Annotated[
-        Any, HyperparameterSpec("standard deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)
-    ] = 0.1
-    target_noise: Annotated[
-        Any,
-        HyperparameterSpec("standard deviation of the noise that smooths the target policy", Range(0.0, 1.0), least=0),
-    ] = 0.2
-    noise_clip: Annotated[Any, HyperparameterSpec("its largest size", Range(0.0, 1.0), least=0)] = 0.5
-    policy_delay: Annotated[
-        Any, HyperparameterSpec("updates of the critics for each of the policy", Range(1, 5, integer=True), 1, 1e6)
-    ] = 2.0
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
 
 
 class Td3Learned(NamedTuple):
@@ -85,7 +55,7 @@ class Networks(TwinCritics):
         """Actions [..., A] in [-1, 1] for observations [..., *]."""
         return jnp.tanh(self.outputs(params, obs))
 
-    def noise(self, hyper: Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    def noise(self, hyper: Td3Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         """Clipped normal noise that smooths the target policy."""
         raw = hyper.target_noise * jax.random.normal(key, shape)
         return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
@@ -121,11 +91,11 @@ def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
 
 
 def td3(spec: Spec, **settings: Any) -> Agent:
-    """TD3 for continuous actions; `settings` are the fields of `Config`. Raises BadInput where they do not fit."""
-    config = build(Config, settings, "config.")
+    """TD3 for continuous actions; `settings` are the fields of `Td3Config`. Raises BadInput where they do not fit."""
+    config = build(Td3Config, settings, "config.")
     net = Networks(spec, config, "td3", outputs=1)
 
-    def init(key: jax.Array, hyper: Hyper) -> Member:
+    def init(key: jax.Array, hyper: Td3Hyper) -> Member:
         network_key, buffer_key = jax.random.split(key)
         params, critics = net.init(network_key)
         learned = Td3Learned(
@@ -139,7 +109,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
-    def act(learned: Td3Learned, hyper: Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+    def act(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         noise_key, random_key = jax.random.split(key)
         mean = net.policy(learned.policy, obs)
         noisy = mean + hyper.exploration_noise * jax.random.normal(noise_key, mean.shape)
@@ -149,7 +119,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
     def greedy(learned: Td3Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return net.policy(learned.policy, obs), carry
 
-    def improve(learned: Td3Learned, hyper: Hyper, batch: Batch, key: jax.Array) -> tuple[Td3Learned, Metrics]:
+    def improve(learned: Td3Learned, hyper: Td3Hyper, batch: Batch, key: jax.Array) -> tuple[Td3Learned, Metrics]:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
         target = targets(net, learned.target_critics, batch, next_action)
@@ -160,7 +130,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
-    def improve_policy(learned: Td3Learned, hyper: Hyper, obs: PyTree) -> Td3Learned:
+    def improve_policy(learned: Td3Learned, hyper: Td3Hyper, obs: PyTree) -> Td3Learned:
         def policy_loss(params: Any) -> jax.Array:
             return -net.q1(learned.critics, obs, net.policy(params, obs)).mean()
 
@@ -173,4 +143,4 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    return off_policy.agent(config, Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)
+    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)

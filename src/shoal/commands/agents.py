@@ -4,37 +4,38 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import fields
-from types import ModuleType
+from typing import Any
 
 from rich.table import Table
 
+from shoal.agents.declared import AGENTS, POLICY, Declaration
 from shoal.core.errors import unknown
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
-from shoal.methods import METHODS
 from shoal.records.screen import Screen, plain_table, styled
 
 
 def list_agents(name: str, screen: Screen) -> None:
     """List the agents, or describe one. Raises BadInput if there is none of that name."""
-    places: dict[str, str] = {}
-    for method in METHODS.values():
-        places |= method.agents
-    if name and name not in places:
-        raise unknown("agent", name, places)
-    modules = {agent: importlib.import_module(place.partition(":")[0]) for agent, place in places.items()}
+    known = AGENTS | {"policy": POLICY}
+    if name and name not in known:
+        raise unknown("agent", name, known)
     if not name:
         table = plain_table(show_header=False)
-        for agent, module in modules.items():
-            table.add_row(styled((agent, "bold")), (module.__doc__ or "").splitlines()[0])
+        for known_name, agent in known.items():
+            table.add_row(styled((known_name, "bold")), _title(agent))
         screen.print(table)
         return
-    module = modules[name]
-    screen.print((module.__doc__ or "").splitlines()[0], "", *_hyperparameters(module), _config(module), sep="\n")
+    agent = known[name]
+    screen.print(_title(agent), "", *_hyperparameters(agent.hyper), _config(agent.config()), sep="\n")
 
 
-def _hyperparameters(module: ModuleType) -> list[str | Table]:
-    known, defaults = declared(module.Hyper), module.Hyper()
+def _title(agent: Declaration) -> str:
+    return (importlib.import_module(agent.factory.partition(":")[0]).__doc__ or "").splitlines()[0]
+
+
+def _hyperparameters(defaults: Any) -> list[str | Table]:
+    known = declared(type(defaults))
     if not known:
         return []
     table = plain_table("hyperparameter", "default", "tuned by default", "meaning")
@@ -43,10 +44,9 @@ def _hyperparameters(module: ModuleType) -> list[str | Table]:
     return ["set by `hyper`, tuned by `space`:", table, ""]
 
 
-def _config(module: ModuleType) -> Table:
-    table, meaning = plain_table("config", "default", "meaning"), descriptions(module.Config)
-    defaults = module.Config()
-    for field in fields(module.Config):
+def _config(defaults: Any) -> Table:
+    table, meaning = plain_table("config", "default", "meaning"), descriptions(type(defaults))
+    for field in fields(defaults):
         default = getattr(defaults, field.name)
         shown = list(default) if isinstance(default, tuple) else default
         table.add_row(field.name, "" if default is None else str(shown), meaning[field.name])

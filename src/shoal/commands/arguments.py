@@ -14,7 +14,7 @@ from tyro._arguments import ArgumentDefinition
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from shoal import __version__
-from shoal.core.elsewhere import called_here, flag_here
+from shoal.core.elsewhere import FLAGS, called_here, spelt
 from shoal.core.errors import BadInput, nearest, unknown
 from shoal.core.interrupts import DONE
 
@@ -121,6 +121,19 @@ def _advice(tokens: Sequence[str], flags: Sequence[str]) -> str:
     if name in PLACES or "set" not in flags:
         return ""
     return f"did you mean --set {f'{name}={value}' if '.' in name and value else 'FIELD=VALUE'}?"
+
+
+def flag_here(flag: str, value: str) -> str:
+    """Answer a flag that does not exist, in a command that takes the fields of an experiment; nothing if it is unknown."""
+    from shoal.agents.declared import AGENTS
+
+    if answer := FLAGS.get(spelt(flag)):
+        return answer
+    hyper = [name for agent in AGENTS.values() for name in agent.hyper._fields]
+    config = [field.name for agent in AGENTS.values() for field in fields(agent.config)]
+    known = (("hyper", hyper), ("config", config))
+    paths = [f"{place}.{here}" for place, names in known for here in called_here(flag, names)]
+    return f"write --set {paths[0]}={value or 'VALUE'}" if paths else ""
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:

@@ -22,7 +22,7 @@ def list_environments(pattern: str, screen: Screen) -> None:
     """List the installed environments whose ids contain a pattern. Describe the one whose id it is, or the user's own."""
     whole, some = False, False
     for suite, about in registry.SUITES.items():
-        found = [name for name in registry.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
+        found = [name for name in suites.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         some |= bool(found) or pattern.lower() in f"{suite}:"
         if not suites.installed(suite):
@@ -39,7 +39,7 @@ def list_environments(pattern: str, screen: Screen) -> None:
             for extra in about.missing_extras():
                 screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: {install(extra)}"))
     if whole or not some:
-        full = registry.resolve(pattern)
+        full = suites.resolve(pattern)
         screen.print(full, *described(registry.make(full, {})), sep="\n")
 
 

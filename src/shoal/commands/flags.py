@@ -158,7 +158,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
     with blame(file, given, always=False):
         check(experiment)
         if isinstance(experiment.env, str) and not experiment.external:
-            suites.check(experiment.env)
+            suites.resolve(experiment.env)
     return experiment, list(given)
 
 

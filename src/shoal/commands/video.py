@@ -25,7 +25,7 @@ from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
 from shoal.core.population import Seed
 from shoal.core.user_code import attributed
-from shoal.environments import registry
+from shoal.environments import registry, suites
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.error_boundary import with_error_boundary
 from shoal.environments.host import HostEnvironment
@@ -221,7 +221,7 @@ def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
         return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels)
-    environment: Any = with_error_boundary(registry.make(registry.resolve(env), options), env)
+    environment: Any = with_error_boundary(registry.make(suites.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment) and not as_page:

@@ -74,20 +74,6 @@ NOT_HERE = {
     **dict.fromkeys(("openai_es", "ars", "cma_es", "cmaes"), "an evolution strategy is a method: es"),
     **dict.fromkeys(("impala", "appo"), "take ppo; impala is a network: config.network"),
 }
-# The hyperparameters of Shoal's agents, and what fixes their structure: asking the agents themselves takes seconds.
-HYPER = (
-    *("learning_rate", "learning_rate_end_factor", "discount", "gae_lambda", "clip_range", "clip_range_end_factor"),
-    *("entropy_coefficient", "value_coefficient", "max_gradient_norm", "epochs", "policy_learning_rate"),
-    *("critic_learning_rate", "temperature_learning_rate", "tau", "exploration_noise", "target_noise", "noise_clip"),
-    *("policy_delay", "update_ratio", "target_entropy_scale", "reward_scale", "target_period", "epsilon"),
-    "epsilon_updates",
-)
-CONFIG = (
-    *("actor", "critic", "network", "shared", "recurrent", "layers", "activation", "log_std_init", "precision"),
-    *("normalise_observations", "normalise_rewards", "normalise_advantages", "frame_stack", "environments"),
-    *("rollout", "minibatches", "clip_values", "auxiliary_loss", "capacity", "warm_up", "batch"),
-    *("updates_per_step", "initial_temperature", "double", "n_step"),
-)
 # Answers to flags of commands that take the fields of an experiment.
 FLAGS = {
     **dict.fromkeys(
@@ -146,18 +132,6 @@ FLAGS = {
 def called_here(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that other libraries give this name, or the other way round."""
     return [here for here in (name, *CALLED_HERE.get(spelt(name), ())) if here in known]
-
-
-def flag_here(flag: str, value: str) -> str:
-    """Answer a flag that does not exist, in a command that takes the fields of an experiment; nothing if it is unknown."""
-    if answer := FLAGS.get(name := spelt(flag)):
-        return answer
-    paths = [
-        f"{place}.{here}"
-        for place, names in (("hyper", HYPER), ("config", CONFIG))
-        for here in called_here(name, names)
-    ]
-    return f"write --set {paths[0]}={value or 'VALUE'}" if paths else ""
 
 
 def spelt(name: str) -> str:

@@ -7,11 +7,10 @@ import functools
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from shoal.core.cores import usable_cores
@@ -152,11 +151,13 @@ class _Envpool(Pool):
         info.pop("players", None)
         parts = self._arrays(obs, len(self._awake)), reward, terminated, truncated, info
         if len(self._awake) < len(self._all):
-            parts = jax.tree.map(self._of_all, parts)
+            parts = tuple(map(self._of_all, parts))
         return Moved(*parts[:4], lambda i: info_at(parts[4], i))
 
-    def _of_all(self, x: np.ndarray) -> np.ndarray:
-        """[n, ...] of those that have stepped, [k, ...]; zeros for those that rest."""
+    def _of_all(self, x: Any) -> Any:
+        """Arrays [n, ...] of those that have stepped, [k, ...]; zeros for those that rest."""
+        if isinstance(x, Mapping):
+            return {name: self._of_all(part) for name, part in x.items()}
         whole = np.zeros((len(self._all), *x.shape[1:]), x.dtype)
         whole[self._awake] = x
         return whole

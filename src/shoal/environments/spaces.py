@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import BadField
@@ -26,7 +25,7 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
 
     if not isinstance(space, Continuous):
         return action + along(np.asarray(space.start, np.int32))
-    xp = np if isinstance(action, np.ndarray) else jnp
+    xp = action.__array_namespace__()
     action = xp.where(xp.isfinite(action), action, np.float32(0))
     with np.errstate(over="ignore"):  # bounds near the end of float32 overflow to infinity, which is clipped
         low, high = -_at_most(-np.asarray(space.low)), _at_most(np.asarray(space.high))

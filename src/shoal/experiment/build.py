@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,12 @@ from shoal.core.atomic import Damaged
 from shoal.core.env_parameters import PREFIX, defaults, joined, split
 from shoal.core.errors import BadField, unknown
 from shoal.core.population import PureEvolver
-from shoal.core.schema import build
 from shoal.core.space import SearchSpace
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner
 from shoal.core.user_code import OBJECT, call, call_own, import_from
-from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
+from shoal.environments import suites
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.envpool import twin
 from shoal.environments.error_boundary import with_error_boundary
@@ -33,7 +32,7 @@ from shoal.environments.objective import FIELDS, Minimised, Objective, in_info
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.experiment.rules import INT32, no_agent
+from shoal.experiment.rules import no_agent, whole_config
 from shoal.members.acting import Acting, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained
@@ -53,30 +52,13 @@ def named(e: Experiment, method: Method) -> Experiment:
     """
     known: dict[str, Any] = e.absolute_paths | {"method": with_defaults(e.method_or_default)}
     if not e.external:
-        agent = _agent_or_default(e, method)
-        known["agent"], known["config"] = agent, _whole_config(method, agent, e.config)
+        agent = method.agent_or_default(e.agent)
+        known["agent"], known["config"] = agent, whole_config(method, agent, e.config)
         if isinstance(e.env, str) and not e.env.startswith(f"{OBJECT}:"):
-            known["env"] = environments.resolve(e.env)
+            known["env"] = suites.resolve(e.env)
         if e.levels is not None:
             known["levels"] = Levels(**e.levels.spans())
     return replace(e, **known)
-
-
-def _agent_or_default(e: Experiment, method: Method) -> Any:
-    return next(iter(method.agents)) if e.agent is None else e.agent
-
-
-def _whole_config(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of an agent, of Shoal's own with every default filled in. Raises BadInput."""
-    if not (isinstance(agent, str) and agent in method.agents):
-        return given
-    home = importlib.import_module(method.agents[agent].partition(":")[0])
-    config = asdict(build(home.Config, given, "config."))
-    for name, value in config.items():
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(number, int) and number > INT32:
-                raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
-    return config
 
 
 def make_kind(e: Experiment, method: Method) -> Kind:
@@ -177,15 +159,15 @@ def _check_objective(wanted: Objective, field: str, source: str, environment: De
 
 def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchLearner:
     """The learner of an experiment's members, for an environment's spec. Raises BadInput."""
-    agent = _make_agent(e, _agent_or_default(e, method), spec, method)
+    agent = _make_agent(e, method.agent_or_default(e.agent), spec, method)
     method.validate(agent, e.population)
     return method.learner(agent, e.population)
 
 
 def _make_agent(e: Experiment, agent: Any, spec: Spec, method: Method) -> Agent:
     """The agent, one of those that the method knows or of the user's own."""
-    if isinstance(agent, str) and agent in method.agents:
-        module, _, factory = method.agents[agent].partition(":")
+    if declaration := method.declaration(agent):
+        module, _, factory = declaration.factory.partition(":")
         try:
             return call("config", agent, getattr(importlib.import_module(module), factory), spec, **e.config)
         except BadField as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import read_file, read_named
-from shoal.core.elsewhere import CONFIG, HYPER, called_here
+from shoal.core.elsewhere import called_here
 from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, BadInput, nearest, no_run
 from shoal.core.schema import as_given, build, changed_in
@@ -21,7 +20,6 @@ from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
 from shoal.experiment.rules import check
-from shoal.methods.method import AGENTS
 from shoal.methods.parts import CALLED, REGISTRIES, in_full, with_defaults
 from shoal.methods.pbt import Pbt
 
@@ -112,11 +110,9 @@ def from_dict(values: Any) -> Experiment:
 
 def _below(name: str, agent: Any) -> list[str]:
     """The dotted paths of what is so called, here or elsewhere, one storey below the fields of an experiment."""
-    known: dict[str, Iterable[str]] = {}
-    if called_here(name, HYPER + CONFIG):
-        place = AGENTS.get(agent, AGENTS["ppo"]) if isinstance(agent, str) else AGENTS["ppo"]
-        module = importlib.import_module(place.partition(":")[0])
-        known |= {"hyper": module.Hyper._fields, "space": module.Hyper._fields, "config": _names(module.Config)}
+    declaration = Pbt().declaration(agent) or Pbt.agents["ppo"]
+    hyper = declaration.hyper._fields
+    known: dict[str, Iterable[str]] = {"hyper": hyper, "space": hyper, "config": _names(declaration.config)}
     known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint)}
     known |= {"levels": _names(Levels), "stop": _names(Stop)}
     known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in CALLED}

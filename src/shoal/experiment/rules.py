@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, unknown
-from shoal.core.schema import explained
+from shoal.core.schema import build, explained
+from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
 from shoal.methods import METHODS
 from shoal.methods.method import Method
@@ -214,7 +217,32 @@ def check(e: Experiment) -> Method:
             raise BadField(f"hyper.{name}", "a hyperparameter is either fixed or tuned", advice)
     for name, r in (e.space or {}).items():
         validate(name, r)
+    _check_names(e, method)
     return method
+
+
+def _check_names(e: Experiment, method: Method) -> None:
+    """Raise BadInput for settings and hyperparameters that an agent of Shoal's own lacks, environment parameters aside."""
+    agent = method.agent_or_default(e.agent)
+    whole_config(method, agent, e.config)
+    if declaration := method.declaration(agent):
+        for place, names in (("hyper", e.hyper), ("space", e.space or {})):
+            for name in names:
+                if name not in declaration.hyper._fields and not name.startswith(PREFIX):
+                    raise unknown(place, name, declaration.hyper._fields)
+
+
+def whole_config(method: Method, agent: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """The settings of an agent, of Shoal's own with every default filled in. Raises BadInput."""
+    declaration = method.declaration(agent)
+    if declaration is None:
+        return given
+    config = asdict(build(declaration.config, given, "config."))
+    for name, value in config.items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, int) and number > INT32:
+                raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
+    return config
 
 
 def no_agent(agent: Any, name: str, method: Method) -> BadField:

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from shoal.agents.declared import AGENTS, Declaration, td3_hyper
 from shoal.core.errors import BadField
 from shoal.core.keys import member_keys
 from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Member, Population, PyTree, Rollout, SearchLearner, Tunable
-from shoal.methods.method import AGENTS, Method, same_for_all
+from shoal.methods.method import Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 CHUNK = 64  # largest number of rows that are evaluated at a time
 RATIO = HyperparameterSpec("joint updates per environment step of the generation before", None, 0, 1e6)
+# Without exploration noise, as sampled parameters explore.
+HYPER = td3_hyper("CemRlHyper", left_out="exploration_noise", update_ratio=(1.0, RATIO))._replace(policy_delay=1.0)
 
 
 class Distribution(NamedTuple):
@@ -71,7 +74,7 @@ class CemRl(Method):
     mirrored: bool = False
     """sample members in pairs, on opposite sides of the mean; one of each learns"""
 
-    agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    agents: ClassVar[dict[str, Declaration]] = {"td3": AGENTS["td3"]._replace(hyper=HYPER)}
     title: ClassVar[str] = "CEM-RL"
 
     def __post_init__(self) -> None:
@@ -108,8 +111,6 @@ class CemRl(Method):
         net = shared_critic.networks_of(agent, "cem_rl")
         settings, joint = net.config, shared_critic.joint_update(net)
         trained = population // 2 if self.trained is None else self.trained
-        # Without exploration noise, as sampled parameters explore.
-        hyper = shared_critic.td3_hyper("CemRlHyper", left_out="exploration_noise", update_ratio=(1.0, RATIO))
 
         def act(learned: Any, hyper: Any, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
             return *agent.greedy(learned, obs, carry), ()
@@ -203,7 +204,7 @@ class CemRl(Method):
             distribution = population.shared.distribution._replace(mean=learned.policy)
             return population._replace(shared=population.shared._replace(distribution=distribution))
 
-        one = shared_critic.actor_of(agent, hyper._replace(policy_delay=1.0))._replace(act=act, narrower={})
+        one = shared_critic.actor_of(agent, HYPER)._replace(act=act, narrower={})
         alone, chunk = independent(one), min(population + 1, CHUNK)
         given = init, alone.act, alone.greedy, one, actors, tell, mean, with_mean
         learner = SearchLearner(*given, chunk=chunk, stored=True, draw=draw, together=True)

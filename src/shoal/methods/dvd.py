@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from shoal.agents.declared import AGENTS, Declaration, td3_hyper
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive, draws, member_keys
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Learner, Member, Population, PyTree, Rollout, Tunable
-from shoal.methods.method import AGENTS, Method, same_for_all
+from shoal.methods.method import Method, same_for_all
 
 if TYPE_CHECKING:
     import jax
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 RATIO = HyperparameterSpec("joint updates per step of a member: each of them takes a batch of every actor", least=0)
 DIVERSITY = HyperparameterSpec("lambda; the weight of the values is 1 - lambda", least=0, most=1)
+HYPER = td3_hyper("DvdHyper", update_ratio=(1.0, RATIO), diversity=(0.5, DIVERSITY))
 
 # wins and losses int64 [arms]; arm: the one of this generation; best: the best fitness of the one before, or NaN
 State = dict[str, np.ndarray]
@@ -60,7 +62,7 @@ class Dvd(Method):
     redraw: int = 20
     """updates after which new states are sampled"""
 
-    agents: ClassVar[dict[str, str]] = {"td3": AGENTS["td3"]}
+    agents: ClassVar[dict[str, Declaration]] = {"td3": AGENTS["td3"]._replace(hyper=HYPER)}
     title: ClassVar[str] = "DvD"
     chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
@@ -91,7 +93,6 @@ class Dvd(Method):
 
         net, n = shared_critic.networks_of(agent, "dvd"), population
         config = net.config
-        hyper_of = shared_critic.td3_hyper("DvdHyper", update_ratio=(1.0, RATIO), diversity=(0.5, DIVERSITY))
         environments, steps = n * config.environments, config.rollout * config.environments
         slots = -(-config.capacity // (config.rollout * environments)) * config.rollout
         bound = steps * config.updates_per_step
@@ -160,7 +161,7 @@ class Dvd(Method):
             }
 
         # The replay buffer is not theirs, and its steps are learned from alone: no episode has to end where others go on.
-        one = shared_critic.actor_of(agent, hyper_of)._replace(cut=lambda member: member)
+        one = shared_critic.actor_of(agent, HYPER)._replace(cut=lambda member: member)
         return independent(one)._replace(init=init, update=update, together=True)
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from shoal.agents.declared import POLICY, Declaration
 from shoal.core.errors import BadField, check_least
 from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace, declared
@@ -74,7 +75,7 @@ class Es(Method):
     chunk: int = 48
     """members that a device evaluates at a time"""
 
-    agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
+    agents: ClassVar[dict[str, Declaration]] = {"policy": POLICY._replace(hyper=EsHyper())}
     title: ClassVar[str] = "evolution strategies"
 
     def __post_init__(self) -> None:

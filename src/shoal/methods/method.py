@@ -9,12 +9,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from shoal.agents.declared import AGENTS, Declaration
 from shoal.core.errors import BadField
 from shoal.core.population import PureEvolver
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import Agent, Learner, SearchLearner, Tunable
-
-AGENTS = {name: f"shoal.agents.{name}:{name}" for name in ("ppo", "td3", "sac", "dqn")}
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class Method(ABC):
     What a run knows of a method:
 
     title: its name in plain words, for the report of a run
-    agents: the agents that it trains by name, each with its `module:factory`; the first is the default
+    agents: the agents that it trains, by name; the first is the default
     copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
     ends_members: whether members may end before the run does
@@ -37,7 +36,7 @@ class Method(ABC):
     """
 
     title: ClassVar[str] = ""
-    agents: ClassVar[dict[str, str]] = AGENTS
+    agents: ClassVar[dict[str, Declaration]] = AGENTS
     copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     ends_members: ClassVar[bool] = False
@@ -59,6 +58,14 @@ class Method(ABC):
     def structure(self) -> Any:
         """The part that compiled programs depend on; without a learner of its own, its decisions are none."""
         return (self.replay, self.agents) if type(self).learner is Method.learner else self
+
+    def agent_or_default(self, agent: Any) -> Any:
+        """The agent that an experiment gives, or the first of the method's."""
+        return next(iter(self.agents)) if agent is None else agent
+
+    def declaration(self, agent: Any) -> Declaration | None:
+        """The declaration of an agent of Shoal's; None for other agents, and for trainers."""
+        return self.agents.get(agent) if isinstance(agent, str) else None
 
     def validate(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""

@@ -8,17 +8,14 @@ those of the first actor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from typing import Annotated, Any, NamedTuple, get_type_hints
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from shoal.agents import td3
 from shoal.agents.td3 import Networks, critic_step, is_due, targets
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.space import HyperparameterSpec
 from shoal.core.types import Agent, Hyper, Member, PyTree
 from shoal.rl import replay_buffer as ring
 from shoal.rl.off_policy import ADAM, adam_step, polyak_update
@@ -50,17 +47,6 @@ def networks_of(agent: Agent, method: str) -> Networks:
     if not isinstance(agent.parts, Networks):
         raise BadField("method", "trains the actors of td3", "take agent: td3", value=method)
     return agent.parts
-
-
-@cache
-def td3_hyper(name: str, left_out: str = "", **own: tuple[float, HyperparameterSpec]) -> Any:
-    """The hyperparameters of TD3 but for one of them, and `own`, each with its default. One class for the same arguments."""
-    kinds = get_type_hints(td3.Hyper, include_extras=True)
-    kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}
-    values = td3.Hyper()._asdict() | {x: value for x, (value, _) in own.items()}
-    kinds.pop(left_out, None)
-    make: Any = NamedTuple  # of names that the checker of types does not know
-    return make(name, list(kinds.items()))(**{x: values[x] for x in kinds})
 
 
 def actor_of(agent: Agent, hyper: Hyper) -> Agent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,35 +14,14 @@ from shoal.core.errors import BadField, check_least
 from shoal.core.keys import stream
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.masks import ActionMask
-from shoal.rl.networks import LOG_STD, MLP, Distribution, PolicyHead, Precision, check_hidden, make_network
-from shoal.rl.observations import View, Views
+from shoal.rl.networks import LOG_STD, MLP, Distribution, PolicyHead, check_hidden, make_network
+from shoal.rl.observations import View
 from shoal.rl.steps import bounded
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
-
-
-@dataclass(frozen=True)
-class NetworkConfig(Views):
-    """The structure of policy and critic, equal for all members."""
-
-    network: Any = "mlp"
-    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
-    shared: bool = True
-    """policy and critic share that network and the LSTM; false: one each"""
-    recurrent: int = 0
-    """units of an LSTM between that network and the hidden layers; 0: none"""
-    layers: tuple[int, ...] = (64, 64)
-    """widths of the hidden layers, of which policy and critic have their own"""
-    activation: str = "tanh"
-    """tanh, relu, elu, swish or gelu"""
-    log_std_init: float = 0.0
-    """logarithm of the standard deviation of continuous actions before the first update"""
-    precision: Precision = "float32"
-    """precision of the layers: float32, or bfloat16"""
-    normalise_observations: bool = False
-    """by their running mean and standard deviation"""
+    from shoal.rl.config import NetworkConfig
 
 
 class ActorCritic:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -18,10 +18,9 @@ from shoal.rl.initialisers import orthogonal
 
 if TYPE_CHECKING:
     from shoal.core.spec import ActionSpace, Spec
+    from shoal.rl.config import Precision
 
 ACTIVATIONS: dict[str, Callable] = {"tanh": nn.tanh, "relu": nn.relu, "elu": nn.elu, "swish": nn.swish, "gelu": nn.gelu}
-
-Precision = Literal["float32", "bfloat16"]  # of the layers; their parameters and outputs are float32
 
 
 class MLP(nn.Module):

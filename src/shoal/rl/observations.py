@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import jax
@@ -18,16 +18,6 @@ from shoal.rl.normalize import empty, normalise, update_statistics
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import PyTree
-
-
-@dataclass(frozen=True)
-class Views:
-    """The keys of dictionary observations that policy and critic see, equal for all members."""
-
-    actor: tuple[str, ...] = ()
-    """dictionary keys that the policy sees; empty: all, or those the environment names"""
-    critic: tuple[str, ...] = ()
-    """the same for the critic"""
 
 
 class View:

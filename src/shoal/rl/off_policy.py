@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,36 +15,13 @@ from shoal.core.spec import Continuous
 from shoal.core.types import Agent, Hyper, Member, Metrics, PyTree, Rollout
 from shoal.rl import replay_buffer as ring
 from shoal.rl.batching import per_member, repeat
-from shoal.rl.networks import MLP, Precision, check_hidden
-from shoal.rl.observations import View, Views
+from shoal.rl.networks import MLP, check_hidden
+from shoal.rl.observations import View
 from shoal.rl.steps import usable
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
-
-
-@dataclass(frozen=True)
-class OffPolicy:
-    """The structure of an off-policy agent, which fixes shapes and is equal for all members."""
-
-    layers: tuple[int, ...] = (256, 256)
-    """widths of the hidden layers"""
-    activation: str = "relu"
-    """tanh, relu, elu, swish or gelu"""
-    precision: Precision = "float32"
-    """precision of the layers: float32, or bfloat16"""
-    environments: int = 1
-    """environments that each member acts in"""
-    rollout: int = 32
-    """steps in each environment between two rounds of updates"""
-    capacity: int = 100_000
-    """steps that a member's replay buffer holds, rounded up to whole rollouts"""
-    warm_up: int = 1_000
-    """steps of random actions before the first update"""
-    batch: int = 256
-    """transitions per update"""
-    updates_per_step: int = 1
-    """upper limit of hyper.update_ratio"""
+    from shoal.rl.config import OffPolicy, TwinConfig
 
 
 def check(config: OffPolicy) -> None:
@@ -62,11 +38,6 @@ def check_frames(config: OffPolicy, n: int, frames: int) -> None:
     if n - 1 + frames > _slots(config):
         problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
         raise BadField("config.frame_stack", problem, value=frames)
-
-
-@dataclass(frozen=True)
-class TwinConfig(Views, OffPolicy):
-    """The structure of an agent with a policy and twin critics, which fixes shapes and is equal for all members."""
 
 
 class TwinCritics:

@@ -1,0 +1,69 @@
+"""The structure that several agents have in common. No JAX: what fields there are is known before it is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Precision = Literal["float32", "bfloat16"]  # of the layers; their parameters and outputs are float32
+
+
+@dataclass(frozen=True)
+class Views:
+    """The keys of dictionary observations that policy and critic see, equal for all members."""
+
+    actor: tuple[str, ...] = ()
+    """dictionary keys that the policy sees; empty: all, or those the environment names"""
+    critic: tuple[str, ...] = ()
+    """the same for the critic"""
+
+
+@dataclass(frozen=True)
+class NetworkConfig(Views):
+    """The structure of policy and critic, equal for all members."""
+
+    network: Any = "mlp"
+    """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
+    shared: bool = True
+    """policy and critic share that network and the LSTM; false: one each"""
+    recurrent: int = 0
+    """units of an LSTM between that network and the hidden layers; 0: none"""
+    layers: tuple[int, ...] = (64, 64)
+    """widths of the hidden layers, of which policy and critic have their own"""
+    activation: str = "tanh"
+    """tanh, relu, elu, swish or gelu"""
+    log_std_init: float = 0.0
+    """logarithm of the standard deviation of continuous actions before the first update"""
+    precision: Precision = "float32"
+    """precision of the layers: float32, or bfloat16"""
+    normalise_observations: bool = False
+    """by their running mean and standard deviation"""
+
+
+@dataclass(frozen=True)
+class OffPolicy:
+    """The structure of an off-policy agent, which fixes shapes and is equal for all members."""
+
+    layers: tuple[int, ...] = (256, 256)
+    """widths of the hidden layers"""
+    activation: str = "relu"
+    """tanh, relu, elu, swish or gelu"""
+    precision: Precision = "float32"
+    """precision of the layers: float32, or bfloat16"""
+    environments: int = 1
+    """environments that each member acts in"""
+    rollout: int = 32
+    """steps in each environment between two rounds of updates"""
+    capacity: int = 100_000
+    """steps that a member's replay buffer holds, rounded up to whole rollouts"""
+    warm_up: int = 1_000
+    """steps of random actions before the first update"""
+    batch: int = 256
+    """transitions per update"""
+    updates_per_step: int = 1
+    """upper limit of hyper.update_ratio"""
+
+
+@dataclass(frozen=True)
+class TwinConfig(Views, OffPolicy):
+    """The structure of an agent with a policy and twin critics, which fixes shapes and is equal for all members."""
