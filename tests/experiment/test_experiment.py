@@ -211,6 +211,12 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
         ({"method": "es"}, 8),
         ({"env": "gym:CartPole-v1"}, 8),
         ({"fitness": {"episodes": 5}}, 5),
+        # A tenth of the interval, in episodes of at most 500 steps; where that is less, the default.
+        ({"fitness": {"episodes": "auto"}}, 32),
+        ({"fitness": {"episodes": "auto"}, "interval": 250_000}, 50),
+        ({"fitness": {"episodes": "auto"}, "interval": 250_000, "env_options": {"max_steps_in_episode": 100}}, 250),
+        ({"fitness": {"episodes": "auto", "step_limit": 250}, "interval": 250_000}, 100),
+        ({"fitness": {"episodes": "auto"}, "env": "gym:CartPole-v1", "interval": 50_000}, 10),
         ({"env": "none", "agent": "support.trainers:Sound"}, 8),
     ],
 )
@@ -219,6 +225,13 @@ def test_members_play_more_episodes_where_that_costs_no_time(fields: dict, episo
     plan = make_plan(from_dict({"env": "CartPole-v1", "population": 4} | fields))
     assert plan.evaluation.episodes == plan.experiment.fitness.episodes == episodes
     plan.kind.close()
+
+
+@pytest.mark.parametrize("fields", [{"method": "es"}, {"env": "none", "agent": "support.trainers:Sound"}])
+def test_no_share_of_steps_where_there_are_none_between_evaluations(said: Said, fields: dict) -> None:
+    with pytest.raises(BadField) as error:
+        make_plan(from_dict({"population": 4, "fitness": {"episodes": "auto"}} | fields))
+    said(error.value)
 
 
 def test_flags_may_come_in_any_order() -> None:

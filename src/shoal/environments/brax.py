@@ -61,7 +61,8 @@ def simulated(
 
     action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731
-    return adapted(env, options, core, reset, step, action, changed, fresh_resets=False, info=info, **more)
+    more |= {"fresh_resets": False, "info": info, "episode_limit": limit}
+    return adapted(env, options, core, reset, step, action, changed, **more)
 
 
 def _changed(env: Any, values: Mapping[str, Any]) -> Any:

@@ -38,6 +38,7 @@ class DeviceEnvironment(NamedTuple):
     with_env_parameters: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
     info: (state) -> numbers that it gives beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
+    episode_limit: steps after which every episode ends, where that is known
 
     An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
     """
@@ -50,6 +51,7 @@ class DeviceEnvironment(NamedTuple):
     env_parameters: Mapping[str, float] = MappingProxyType({})
     with_env_parameters: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
     info: Callable[[PyTree], Mapping[str, Any]] | None = None
+    episode_limit: int | None = None
 
 
 def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any]) -> DeviceEnvironment:

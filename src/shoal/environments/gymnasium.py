@@ -88,11 +88,14 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
         return lambda n: _Gymnasium(make, n, spec, vectorization, attributes, kind)
 
     def at_levels(first: int, end: int) -> HostEnvironment:
-        return HostEnvironment(spec, copies_of(lambda: _at_levels(make(), first, end)), normalising=wrapped)
+        opened = copies_of(lambda: _at_levels(make(), first, end))
+        return HostEnvironment(spec, opened, normalising=wrapped, episode_limit=limit)
 
     env_parameters = {name: float(getattr(env.unwrapped, attribute)) for name, attribute in attributes.items()}
-    wrapped = _normalising(env)
-    return HostEnvironment(spec, copies_of(make), at_levels, env_parameters=env_parameters, normalising=wrapped)
+    wrapped, limit = _normalising(env), getattr(env.spec, "max_episode_steps", None)
+    return HostEnvironment(
+        spec, copies_of(make), at_levels, env_parameters=env_parameters, normalising=wrapped, episode_limit=limit
+    )
 
 
 def _with_mask(make: Callable[[], Any]) -> Any:

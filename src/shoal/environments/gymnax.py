@@ -44,7 +44,8 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         space = _gymnax_space(env.action_space(params), name)
         env_parameters = {name: float(getattr(params, name)) for name in numbers}
     changed = lambda params, values: params.replace(**values)  # noqa: E731
-    return adapted(f"gymnax:{name}", options, params, reset, step, space, changed, env_parameters=env_parameters)
+    more = {"env_parameters": env_parameters, "episode_limit": params.max_steps_in_episode}
+    return adapted(f"gymnax:{name}", options, params, reset, step, space, changed, **more)
 
 
 def _gymnax_space(space: Any, name: str) -> ActionSpace:

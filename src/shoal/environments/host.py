@@ -41,6 +41,7 @@ class HostEnvironment(NamedTuple):
     measured: what evaluations are played in, where that is another one: the same task without what only helps to learn it
     env_parameters: numbers of it that members may have their own of while they train, by name, with their defaults
     normalising: what each copy scales by what it has seen so far, and by which wrapper, in words
+    episode_limit: steps after which every episode ends, where that is known
     drawn: makes one of gymnasium that draws itself, where the environment is the user's and has no id by which to ask
     """
 
@@ -51,6 +52,7 @@ class HostEnvironment(NamedTuple):
     env_parameters: Mapping[str, float] = MappingProxyType({})
     drawn: Callable[[], Any] | None = None
     normalising: tuple[str, ...] = ()
+    episode_limit: int | None = None
 
 
 class Moved(NamedTuple):

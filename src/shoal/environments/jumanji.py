@@ -78,4 +78,6 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
         env = game.make(environments, **options)
         actions = Discrete(int(env.action_spec.num_values))
     # To generate a level takes as long as dozens of steps.
-    return adapted(f"jumanji:{name}", options, env, reset, step, actions, None, fresh_resets=False)
+    return adapted(
+        f"jumanji:{name}", options, env, reset, step, actions, None, fresh_resets=False, episode_limit=env.time_limit
+    )

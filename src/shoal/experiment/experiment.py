@@ -41,8 +41,8 @@ class Fitness:
 
     source: Literal["evaluation", "training"] = "evaluation"
     """evaluation: episodes without learning; training: training episodes that ended within the interval"""
-    episodes: int | None = None
-    """episodes per member and evaluation; by default 32 on the device, 8 on the host"""
+    episodes: Annotated[int, "auto"] | None = None
+    """per evaluation: 32 on devices, 8 on the host; auto: a tenth of the steps"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None

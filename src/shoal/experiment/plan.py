@@ -24,6 +24,7 @@ from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 
 LONG = 2.0  # times as long as with all members side by side, of which it is said
+EVALUATING = 0.1  # of the steps of an interval, at most, go to episodes: auto
 PARTS = 8  # at most, of a population that several processes measure together
 
 
@@ -73,6 +74,16 @@ class Plan(NamedTuple):
     def sizes(self) -> list[tuple[float, int]]:
         """See `Method.sizes`."""
         return self.method.sizes(self.experiment.population)
+
+    @property
+    def evaluated(self) -> str:
+        """The size of an evaluation; nothing where there is none, or no limit of its episodes is known."""
+        kind, limit = self.kind.compiled, self.experiment.fitness.step_limit
+        if kind is None or not (self.steps and kind.environment.episode_limit) or self.evaluation.source == "training":
+            return ""
+        limit = min(kind.environment.episode_limit, limit)
+        episodes = self.evaluation.episodes * (2 if self.evaluation.levels else 1)
+        return f"{episodes:,} episodes of at most {limit:,} steps: up to {episodes * limit / self.steps:.0%} of an interval"
 
     @property
     def lengthening(self) -> float:
@@ -216,7 +227,7 @@ def planned(experiment: Experiment) -> Plan:
 
 def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
     """The fields that the kind of member decides where they are not given. Raises BadInput for too few shards."""
-    episodes = e.fitness.episodes or kind.episodes
+    episodes = _episodes(e, kind)
     every = 1 if e.checkpoint.every is None and e.exchange.name == "directory" else e.checkpoint.every
     generations = e.generations
     if e.budget is not None:  # so many that training alone comes to it: of whole episodes, were they of one step
@@ -228,6 +239,20 @@ def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
         "checkpoint": replace(e.checkpoint, every=every),
         "generations": generations,
     }
+
+
+def _episodes(e: Experiment, kind: Kind) -> int:
+    """Episodes of a member and evaluation: with `auto` as many as a tenth of an interval pays for, if each is as long as it
+    may be, and at least as many as by default. Raises BadInput."""
+    asked = e.fitness.episodes
+    if asked != "auto":
+        return asked or kind.episodes
+    if kind.sampled or kind.compiled is None:
+        problem = "is reckoned for members that are agents of Shoal's own and train between evaluations"
+        raise BadField("fitness.episodes", problem, "write a number", value=asked)
+    limit = min(kind.compiled.environment.episode_limit or e.fitness.step_limit, e.fitness.step_limit)
+    evaluations = 1 if e.levels is None else 2
+    return max(kind.episodes, int(EVALUATING * e.interval) // (limit * evaluations))
 
 
 def _shards(e: Experiment, kind: Kind, processes: int) -> int:

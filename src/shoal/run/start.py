@@ -50,6 +50,8 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     prepare(exchange.neighbour, exchange.sharer)
     plan = make_plan(resolved(experiment, control.note), exchange.size)
     held.callback(plan.kind.close)
+    if experiment.fitness.episodes == "auto":
+        control.note(f"fitness.episodes: {plan.evaluated or plan.evaluation.episodes}")
     plan = processes.join(plan)
     exchange.gather(np.zeros((1, 1)))  # nothing is written before every process has its plan
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")

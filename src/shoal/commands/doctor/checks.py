@@ -64,6 +64,12 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
         yield report("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
 
 
+def evaluation(plan: Plan) -> Iterator[Diagnostic]:
+    """The cost of an evaluation, where episodes have a limit."""
+    if plan.evaluated:
+        yield ok("evaluation", f"{plan.evaluated}; the page says how much of the differences they tell")
+
+
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
     """The run whose weights members start from, if any."""
     try:

@@ -23,7 +23,15 @@ if TYPE_CHECKING:
     from shoal.records.screen import Screen
 
 CHECKS = (
-    *(checks.size, checks.warm_start, checks.run_dir, checks.devices, checks.observations, checks.normalisation),
+    *(
+        checks.size,
+        checks.evaluation,
+        checks.warm_start,
+        checks.run_dir,
+        checks.devices,
+        checks.observations,
+        checks.normalisation,
+    ),
     *(checks.storage, checks.processes, evolution.selection, checks.rungs, checks.one_agent),
     *(evolution.hyperparameters, evolution.environment_parameters),
 )
