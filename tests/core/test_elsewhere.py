@@ -24,7 +24,7 @@ def test_answers_name_what_there_is(flag: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["A2C", "trpo", "ddpg", "a3c", "Recurrent-PPO", "ppo_lstm", "double_dqn", "qr-dqn", "nope"]
+    "name", ["A2C", "trpo", "ddpg", "a3c", "Recurrent-PPO", "ppo_lstm", "double_dqn", "qr-dqn", "HER", "nope"]
 )
 def test_agents_of_other_libraries(name: str, said: Said) -> None:
     said(unknown("agent", name, AGENTS))

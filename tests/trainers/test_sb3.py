@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import subprocess
@@ -16,12 +17,16 @@ from support.runs import shoal
 from support.trainees import member
 
 from shoal.core.errors import BadField
+from shoal.core.spec import Discrete, MultiDiscrete, Spec
 from shoal.experiment.experiment import Experiment
+from shoal.rl.masks import ActionMask
+from shoal.rl.networks import choice
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 from shoal.run.members import read_members
 from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
+from shoal.trainers.trainers import own_folders
 
 PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
 here = importlib.util.find_spec("stable_baselines3") is not None
@@ -105,6 +110,15 @@ class TestRecurrentPPO(Contract):
     trainer, env, steps = "sb3:RecurrentPPO", "gym:CartPole-v1", 64
     config = SMALL | {"policy_kwargs": {"net_arch": [8], "lstm_hidden_size": 8}}
     config |= {"n_envs": 2, "n_steps": 16, "batch_size": 16, "learning_rate": 0.01, "n_epochs": 4, "normalize": True}
+    values = {"clip_range": 0.01, "max_grad_norm": 0.05}  # noqa: RUF012
+
+
+@pytest.mark.slow
+class TestMaskablePPO(Contract):
+    """With masks in training and in evaluations: an illegal action is an error of the environment."""
+
+    trainer, env, steps = "sb3:MaskablePPO", "support.masked:Masked", 64
+    config = SMALL | {"n_envs": 2, "n_steps": 16, "batch_size": 16, "learning_rate": 0.01, "n_epochs": 4}
     values = {"clip_range": 0.01, "max_grad_norm": 0.05}  # noqa: RUF012
 
 
@@ -302,7 +316,9 @@ BAD = [
     ("SAC", "CartPole-v1", {}, "config: SAC does not take it: The algorithm only supports"),
     ("PPO", "CartPole-v1", {"policy": "MlpPolic"}, "config: Policy MlpPolic unknown"),
     ("PPO", "CartPole-v1", {"policy_kwargs": {"activation_fn": "ReLUU"}}, "config: PPO does not take it: module"),
-    ("MaskablePPO", "CartPole-v1", {}, "agent: MaskablePPO cannot be a member: in evaluations too it needs masks"),
+    ("HER", "CartPole-v1", {}, "agent: HER cannot be a member: hindsight experience replay is a buffer"),
+    ("HerReplayBuffer", "CartPole-v1", {}, "agent: HerReplayBuffer cannot be a member: hindsight experience"),
+    ("MaskablePPO", "CartPole-v1", {}, "env: gym:CartPole-v1 has no action masks: no method action_masks, and no"),
     ("PPO", "CartPole-v1", {"normalize": {"gamma": 0.9}}, "config: PPO does not take it: "),
 ]
 
@@ -318,6 +334,13 @@ def test_bad_input_gets_one_line(start, algorithm, env, config, message):
 
 
 @pytest.mark.slow
+def test_an_environment_of_several_agents(process_of):
+    with pytest.raises(BadField) as caught:
+        member(process_of(PYTHON, Recipe("sb3:PPO", "support.masked:Several", path=own_folders()))).train(1, 1)
+    assert str(caught.value).startswith("env: support.masked:Several cannot be made: it has several agents")
+
+
+@pytest.mark.slow
 def test_an_interpreter_without_it(tmp_path):
     """One that has NumPy but not SB3: none of its own packages, and those that are left of this one."""
     hide = tmp_path / "stable_baselines3.py"
@@ -327,6 +350,56 @@ def test_an_interpreter_without_it(tmp_path):
         process.description  # noqa: B018
     process.kill()
     process.close()
+
+
+@pytest.mark.parametrize(
+    "where", ["info", *(pytest.param(x, marks=pytest.mark.slow) for x in ("observation", "method"))]
+)
+def test_masks_in_a_run(where, tmp_path):
+    """Wherever the environment has them, no member makes an illegal choice, which would be an error."""
+    config = (
+        SMALL | {"n_steps": 16, "batch_size": 16} | ({"policy": "MultiInputPolicy"} if where == "observation" else {})
+    )
+    settings = {"env": "support.masked:Masked", "env_options": {"where": where}, "agent": "sb3:MaskablePPO"}
+    settings |= {"python": PYTHON, "population": 2, "generations": 1, "interval": 64, "final_episodes": 4}
+    result = train(Experiment(**settings, config=config, run_dir=str(tmp_path / "r")))
+    assert result.summary["champion"]["evaluation"]["episodes"] == 4
+
+
+DISTRIBUTION = """
+import json, sys, torch
+from sb3_contrib.common.maskable.distributions import MaskableCategoricalDistribution, MaskableMultiCategoricalDistribution
+sizes, logits, masks, actions = json.loads(sys.argv[1])
+kind = MaskableMultiCategoricalDistribution(sizes) if len(sizes) > 1 else MaskableCategoricalDistribution(sizes[0])
+distribution = kind.proba_distribution(torch.tensor(logits))
+distribution.apply_masking(torch.tensor(masks).bool().numpy())
+likely = [distribution.log_prob(torch.tensor(action)).exp().tolist() for action in actions]
+print(json.dumps([likely, distribution.entropy().tolist(), distribution.mode().tolist()]))
+"""
+
+
+@pytest.mark.parametrize("space", [Discrete(4), MultiDiscrete((3, 2))], ids=["discrete", "multi-discrete"])
+def test_shoals_own_masks_are_those_of_sb3_contrib(space):
+    """Probabilities of all actions, entropies and the likeliest action, of eight rows of logits and masks."""
+    random, sizes = np.random.default_rng(0), [*getattr(space, "nvec", [getattr(space, "n", 0)])]
+    logits = random.normal(size=(8, sum(sizes))).astype(np.float32)
+    masks = random.integers(0, 2, (8, sum(sizes)))
+    for start, size in zip(np.cumsum([0, *sizes]), sizes, strict=False):
+        masks[range(8), start + random.integers(0, size, 8)] = 1  # something is legal
+    every = list(itertools.product(*map(range, sizes)))
+    actions = [[action if len(sizes) > 1 else action[0]] * 8 for action in every]
+    given = json.dumps([sizes, logits.tolist(), masks.tolist(), actions])
+    done = subprocess.run(
+        [PYTHON, "-c", DISTRIBUTION, given], capture_output=True, text=True, env=os.environ | limited(1)
+    )
+    assert done.returncode == 0, done.stderr
+    likely, entropy, mode = json.loads(done.stdout)
+    spec = Spec({"action_mask": (sum(sizes),)}, "float32", space)
+    own = choice(space, ActionMask(spec).apply({"action_mask": masks}, logits))
+    mine = [np.exp(own.log_prob(np.array(action))) for action in actions]
+    np.testing.assert_allclose(mine, likely, atol=1e-6)
+    np.testing.assert_allclose(own.entropy(), entropy, atol=1e-5)
+    np.testing.assert_array_equal(own.mode(), mode)
 
 
 SAVED = """

@@ -63,7 +63,8 @@ NOT_HERE = {
     **dict.fromkeys(("qrdqn", "qr_dqn"), "take sb3:QRDQN"),
     "crossq": "take sb3:CrossQ",
     **dict.fromkeys(
-        ("maskableppo", "maskable_ppo"), "take ppo, which heeds the action_mask of observations or of an info"
+        ("maskableppo", "maskable_ppo"),
+        "take ppo, which heeds the action_mask of observations or of an info, or sb3:MaskablePPO",
     ),
     **dict.fromkeys(
         ("recurrentppo", "recurrent_ppo", "rppo", "ppo_lstm", "lstm_ppo"),
@@ -71,6 +72,10 @@ NOT_HERE = {
     ),
     **dict.fromkeys(("ddqn", "double_dqn"), "take dqn, with config.double"),
     "rainbow": "take dqn with config.double and config.n_step",
+    **dict.fromkeys(
+        ("her", "herreplaybuffer", "her_replay_buffer", "hindsight"),
+        "there is no hindsight experience replay (HER): sac and td3 take goals in observations as they are",
+    ),
     **dict.fromkeys(("openai_es", "ars", "cma_es", "cmaes"), "an evolution strategy is a method: es"),
     **dict.fromkeys(("impala", "appo"), "take ppo; impala is a network: config.network"),
 }

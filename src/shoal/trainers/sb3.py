@@ -22,7 +22,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from shoal_trainers import adapter, live, sb3_file, sb3_state
+from shoal_trainers import adapter, live, sb3_env, sb3_file, sb3_state
 from shoal_trainers.recipe import BadRecipe, environment
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger
@@ -34,7 +34,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 OPTIONS = {"n_envs": 1, "normalize": False}
 ALGORITHMS = (OnPolicyAlgorithm, OffPolicyAlgorithm)
-UNFIT = {"MaskablePPO": "in evaluations too it needs masks, which it does not get here; write ppo, which heeds them"}
+HER = "hindsight experience replay is a buffer that is not saved with a member; write sb3:SAC, policy: MultiInputPolicy"
+UNFIT = dict.fromkeys(("HER", "HerReplayBuffer"), HER)
 NOISES = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
 # Arguments that the adapter gives itself, or that would break what a member promises.
 REFUSED = {
@@ -92,7 +93,8 @@ class Sb3(adapter.Adapter):
         policies = algorithm.policy_aliases
         policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
         self._config = {**OPTIONS, "policy": policy, **config}
-        if not any("Lstm" in name for name in policies):
+        self._masked = "action_masks" in inspect.signature(algorithm.predict).parameters
+        if not (self._masked or any("Lstm" in name for name in policies)):
             self.act = lambda obs: self._likeliest(obs)[0]  # it depends on the observation alone
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
@@ -122,7 +124,7 @@ class Sb3(adapter.Adapter):
         networks = options["policy_kwargs"] = dict(options.get("policy_kwargs") or {})
         try:
             networks |= {name: _class(x, CLASSES[name]) for name, x in networks.items() if name in CLASSES}
-            env = DummyVecEnv([lambda: Monitor(_Kept(self._make_env())) for _ in range(n_envs)])
+            env = DummyVecEnv([lambda: Monitor(sb3_env.Kept(self._make_env())) for _ in range(n_envs)])
             if normalize:
                 env = VecNormalize(env, **({} if normalize is True else normalize), gamma=options["gamma"])
             if noise_type:
@@ -197,7 +199,8 @@ class Sb3(adapter.Adapter):
 
     def _make_env(self) -> gymnasium.Env:
         try:
-            return environment(self._env, self._env_options)
+            env = environment(self._env, self._env_options)
+            return sb3_env.with_masks(env, self._env) if self._masked else env
         except (gymnasium.error.Error, ModuleNotFoundError, TypeError) as error:
             raise BadRecipe("env", f"{self._env} cannot be made: {error}") from error
 
@@ -207,24 +210,27 @@ class Sb3(adapter.Adapter):
         done = min(1.0, model.num_timesteps / self._exploration_steps)
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
-    def _likeliest(self, obs: Any, carry: Any = None, first: np.ndarray | None = None) -> tuple[np.ndarray, Any]:
+    def _likeliest(self, obs: Any, carry: Any = None, first: Any = None, **masks: Any) -> tuple[np.ndarray, Any]:
         """The likeliest actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
 
-        first: bool [B], where episodes begin
+        first: bool [B], where episodes begin. masks: `action_masks` [B, choices], of an algorithm that heeds them
         """
         if self._normalizer is not None:
             obs = self._normalizer.normalize_obs(obs)
-        return self.model.predict(obs, carry, first, deterministic=True)
+        return self.model.predict(obs, carry, first, deterministic=True, **masks)
 
     def _play(self, seeds: Sequence[int]) -> list[float]:
         """Returns, in environments that are not those of training; of episodes that do not end, up to `LONGEST`."""
         envs, returns, running = self._tests, [0.0] * len(seeds), set(range(len(seeds)))
         envs += [self._make_env() for _ in range(len(seeds) - len(envs))]
         obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=False)]
-        carry, first = None, np.ones(len(seeds), bool)
+        carry, first, masks = None, np.ones(len(seeds), bool), dict[str, Any]()
+        legal = [env.get_wrapper_attr("action_masks")() for env in envs[: len(obs)]] if self._masked else []
         for _ in range(LONGEST):
             # Of all, so that no row depends on which others have ended.
-            actions, carry = self._likeliest(_stack(obs), carry, first)
+            if legal:
+                masks["action_masks"] = np.stack(legal)
+            actions, carry = self._likeliest(_stack(obs), carry, first, **masks)
             first[:] = False
             self.evaluation_steps += len(running)
             for i in sorted(running):
@@ -232,16 +238,11 @@ class Sb3(adapter.Adapter):
                 returns[i] += float(reward)
                 if terminated or truncated:
                     running.discard(i)
+                elif legal:
+                    legal[i] = envs[i].get_wrapper_attr("action_masks")()
             if not running:
                 break
         return returns
-
-
-class _Kept(gymnasium.ObservationWrapper):
-    """Hands out observations that stay as they are: SB3 begins the next episode before it copies the last one of this."""
-
-    def observation(self, observation: Any) -> Any:
-        return copy.deepcopy(observation)
 
 
 class _EpisodeReturns(BaseCallback):
