@@ -33,6 +33,7 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
     "own_trainer": lambda said: last_number(said) > 150,
     "own_optimiser": lambda said: said.count("0 runs failed") == 1 and last_number(said) > 50,
     "who_sees_what": lambda said: float(said.splitlines()[0].split()[-1]) > 0.95 > 0.9 > last_number(said),
+    "parameter_sharing": lambda said: last_number(said) > -4,  # at random: about -13
     "ray_workers": lambda said: float(said.split()[-3]) > 150,
 }
 # How many it leaves, where that is not one; of sequences of runs, each has three or four, and one of all.

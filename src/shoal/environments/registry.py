@@ -67,6 +67,11 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
         call_own("env", env, made.close)
         return own_gymnasium_environment(factory, env, options)
+    if hasattr(made, "possible_agents"):
+        wrap = "make each agent a copy that one policy acts in, as examples/parameter_sharing.py does"
+        raise BadField(
+            "env", f"{env} has several agents, as PettingZoo's environments do, and a member acts for one", wrap
+        )
     if not isinstance(made, (DeviceEnvironment, HostEnvironment)):
         wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
         raise BadField("env", f"{env} gives a {type(made).__name__}", wanted)

@@ -56,7 +56,10 @@ def environment(name: str, options: Mapping[str, Any]) -> Any:
     """The environment of gymnasium that `gym:ID`, an id, or `module:Class` names. Raises what making it raises."""
     module, colon, attribute = name.partition(":")
     if colon and module != "gym" and (own := getattr(importlib.import_module(module), attribute, None)) is not None:
-        return own(**options)  # a class, or a function that makes one
+        made = own(**options)  # a class, or a function that makes one
+        if hasattr(made, "possible_agents"):
+            raise TypeError("it has several agents, as PettingZoo's environments do, and a member acts for one")
+        return made
     return importlib.import_module("gymnasium").make(name.removeprefix("gym:"), **options)
 
 

@@ -1,0 +1,118 @@
+"""Parameter sharing over the agents of a parallel environment as PettingZoo has it: each agent is a copy, and one policy
+acts in all of them. It takes any `parallel_env`, such as that of mpe2's simple_spread_v3; `Meeting` stands in for one.
+"""
+
+from functools import partial
+
+import gymnasium
+import numpy as np
+
+from shoal import Experiment, Spec, train
+from shoal.environments.host import HostEnvironment, Moved, Pool
+from shoal.environments.spaces import action_space
+
+GENERATIONS, INTERVAL = 6, 4096
+BOX, THREE = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(3)
+
+
+class AgentsAsCopies(Pool):
+    """Copies of a parallel environment, one row for each of their agents. An observation ends with the agent's number as
+    one of n, so that agents may do different things. An episode ends for all with the first agent that leaves it.
+    """
+
+    def __init__(self, make, rows):
+        self.agents = make().possible_agents
+        if rows % len(self.agents):
+            problem = f"{rows} copies are no whole number of environments with {len(self.agents)} agents"
+            raise ValueError(f"{problem}: config.environments and fitness.episodes must be multiples of that")
+        self.envs = [make() for _ in range(rows // len(self.agents))]
+
+    def reset(self, seeds):
+        return np.concatenate(
+            [
+                self.rows(env.reset(seed=seed)[0])
+                for env, seed in zip(self.envs, seeds[:: len(self.agents)], strict=True)
+            ]
+        )
+
+    def move(self, action):
+        per_env = action.reshape(len(self.envs), len(self.agents), *action.shape[1:])
+        moved = [self.move_one(env, own) for env, own in zip(self.envs, per_env, strict=True)]
+        obs, reward, terminated, truncated = (np.concatenate(rows) for rows in zip(*moved, strict=True))
+        return Moved(obs, reward, terminated, truncated, lambda row: {})
+
+    def move_one(self, env, action):
+        obs, *rest, _ = env.step(dict(zip(self.agents, action, strict=True)))
+        reward, terminated, truncated = (np.array([x.get(agent, 0) for agent in self.agents]) for x in rest)
+        over = (terminated | truncated).any()
+        return self.rows(obs), reward, terminated.astype(bool), over & (terminated == 0)
+
+    def again(self, copies):
+        rows = {i: self.rows(self.envs[i].reset()[0]) for i in {*(copies // len(self.agents)).tolist()}}
+        return np.stack([rows[i // len(self.agents)][i % len(self.agents)] for i in copies.tolist()])
+
+    def rows(self, obs):
+        seen = np.stack([np.ravel(obs[agent]) for agent in self.agents]).astype(np.float32)
+        return np.concatenate([seen, np.eye(len(self.agents), dtype=np.float32)], 1)
+
+    def close(self):
+        for env in self.envs:
+            env.close()
+
+
+def parameter_sharing(make):
+    """The environment of one agent, of which `make` gives parallel environments. In a file: a function that calls this."""
+    env = make()
+    agent, count = env.possible_agents[0], len(env.possible_agents)
+    width = int(np.prod(env.observation_space(agent).shape)) + count
+    spec = Spec((width,), "float32", action_space(env.action_space(agent), agent))
+    return HostEnvironment(spec, partial(AgentsAsCopies, make))
+
+
+class Meeting:
+    """Two agents on a line are the better off the nearer they are. In the form of PettingZoo's ParallelEnv."""
+
+    metadata, possible_agents = {"name": "meeting"}, ["first", "second"]
+    observation_space = {"first": BOX, "second": BOX}.get
+    action_space = {"first": THREE, "second": THREE}.get
+
+    def reset(self, seed=None, options=None):
+        if seed is not None:
+            self.random = np.random.default_rng(seed)
+        self.agents, self.steps = [*self.possible_agents], 0
+        self.places = dict(zip(self.agents, self.random.uniform(-1, 1, 2), strict=True))
+        return self.see(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.places = {agent: np.clip(x + 0.1 * (actions[agent] - 1), -1, 1) for agent, x in self.places.items()}
+        self.steps += 1
+        reward = -abs(self.places["first"] - self.places["second"])
+        each = [self.see(), *(dict.fromkeys(self.agents, x) for x in (reward, False, self.steps == 20, {}))]
+        self.agents = [] if self.steps == 20 else self.agents
+        return tuple(each)
+
+    def see(self):
+        first, second = self.places.values()
+        return {"first": np.array([first, second], np.float32), "second": np.array([second, first], np.float32)}
+
+    def close(self):
+        pass
+
+
+def main() -> None:
+    result = train(
+        Experiment(
+            env=parameter_sharing(Meeting),
+            population=4,
+            generations=GENERATIONS,
+            interval=INTERVAL,
+            config={"environments": 8, "rollout": 64},  # of each member: four meetings of two agents
+            space={"learning_rate": [1e-4, 1e-2, "log"]},
+            final_episodes=64,
+        )
+    )
+    print(f"agents that share a policy meet: {result.summary['champion']['evaluation']['mean']:.2f}")
+
+
+if __name__ == "__main__":
+    main()
