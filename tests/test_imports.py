@@ -29,6 +29,7 @@ LAYERS: dict[str, set[str]] = {
     "records": {"core", "methods", "experiment"},
     "report": {"core", "experiment", "records", "run"},
     "study": {"core", "methods", "members", "experiment", "trainers", "distributed", "records", "report", "run"},
+    "launch": {"core", "distributed", "records", "report"},
     "export": {"core", "rl", "environments", "experiment", "run"},
     "run": {"core", "environments", "trainers", "members", "experiment", "distributed", "records"},
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -29,8 +28,11 @@ from shoal.commands.flags import (
     flag,
     look_here,
     stated,
+    words,
 )
 from shoal.commands.isaac_flags import isaac_arguments
+from shoal.commands.launch import ALONE, Launch, launch_workers
+from shoal.commands.launch import stop as stop_workers
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
@@ -43,13 +45,19 @@ with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help`
 prints the version."""
 
 
-def train(file: File = None, flags: Flags = NOTHING, set: Set = (), quiet: Quiet = False) -> int:
+def train(
+    file: File = None, flags: Flags = NOTHING, set: Set = (), launch: Launch = ALONE, quiet: Quiet = False
+) -> int:
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
+    With --workers, many of them share a workspace, and the same command continues all.
     """
     from shoal.experiment.files import blame
 
+    launch.check(flags)
+    if launch.workers is not None:
+        return launch_workers(file, flags, set, launch, quiet)
     experiment, changed = stated(file, flags, set)
     from shoal.run.loop import train as start
 
@@ -165,7 +173,7 @@ def report(
     """
     from shoal.commands.serve import serve as serve_page
     from shoal.report.page import write_report
-    from shoal.report.workspace import watch_workspace
+    from shoal.report.workers import watch_workspace
     from shoal.study.page import write_page
     from shoal.study.results import is_study
 
@@ -277,15 +285,28 @@ def doctor(
     experiment, changed = stated(file, flags, set)
     from shoal.commands.doctor.examine import examine
 
-    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
-    again = [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
     with blame(file, changed, always=False):
-        return DONE if examine(experiment, again, console(), members) else BAD_INPUT
+        return DONE if examine(experiment, words(file, flags, set), console(), members) else BAD_INPUT
+
+
+def status(
+    workspace: Annotated[Path, Positional, flag("WORKSPACE", "the directory that workers share")],
+) -> int:
+    """Show the workers of a workspace: who is at work since when, how far, and what each copied from others."""
+    from shoal.report.workers import status as table
+
+    console().print(table(workspace))
+    return DONE
+
+
+def stop(workspace: Annotated[Path, Positional, flag("WORKSPACE", "the directory that workers share")]) -> int:
+    """Stop the workers of a workspace, wherever they are: each ends after its generation, and can go on later."""
+    return stop_workers(workspace)
 
 
 COMMANDS: tuple[Command, ...] = (
     *(train, resume, evaluate, play, export, report, schedule, replay, study, import_, toy),
-    *(runs, compare, experiments, init, envs, agents, doctor),
+    *(status, stop, runs, compare, experiments, init, envs, agents, doctor),
 )
 
 

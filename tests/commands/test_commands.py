@@ -113,7 +113,7 @@ def test_help_imports_little(given: list[str], more: list[str]) -> None:
         ["doctor", "--gpu"],
         ["train", "--device", "cuda"],
         ["train", "--config", "e.yaml"],
-        ["train", "--workers", "8"],
+        ["train", "--n-jobs", "8"],
         ["resume", "runs/a", "--learning-rate", "3e-4"],
         ["train", "--set", "population"],
         ["train", "cartpole", "--set", "config.layers=64,64"],

@@ -22,7 +22,7 @@ from support.whole_run import write_whole_run
 from shoal.core.atomic import seal
 from shoal.core.escape import escape, in_shell
 from shoal.records.screen import Screen, styled
-from shoal.report.workspace import watch_workspace
+from shoal.report.workers import watch_workspace
 
 EVIL = "\x1b]0;x\x07\x1b[2J\r\n\x7f\x85\x9b31m\u202e\u2028[red]x[/y]"
 STEERS = re.compile("[\0-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -185,7 +185,7 @@ def test_workers(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     def stop(seconds: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.report.workspace.time.sleep", stop)
+    monkeypatch.setattr("shoal.report.workers.time.sleep", stop)
     file = worker / "experiment.yaml"
     for planned in ("[/y]", EVIL, ["[/y]"], 10**30, True):
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"generations": planned}))

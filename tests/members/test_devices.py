@@ -18,6 +18,7 @@ from support.shards import gradient_trained
 from support.tiny import hyper_of, leaves, make_agent, walk
 
 from shoal.agents.ppo import ppo
+from shoal.core import cores as machine_cores
 from shoal.core.population import Decision
 from shoal.core.spec import Spec
 from shoal.core.types import Agent
@@ -228,7 +229,7 @@ class Machine:
         self.settings: dict[str, Any] = {}
         for gpu in range(gpus):
             (folder / str(gpu)).mkdir()
-        monkeypatch.setattr(machine_devices, "GPUS", folder)
+        monkeypatch.setattr(machine_cores, "GPUS", folder)
         monkeypatch.setattr(machine_devices.os, "sched_getaffinity", lambda pid: set(range(cores)), raising=False)
         monkeypatch.setattr(machine_devices.os, "sched_setaffinity", self.keep, raising=False)
         monkeypatch.setattr(machine_devices.jax.config, "update", self.settings.__setitem__)

@@ -14,9 +14,10 @@ from support.synthetic_run import write_about, write_run
 
 from shoal.core.errors import BadInput
 from shoal.records.screen import Screen
-from shoal.report import workspace
+from shoal.report import workers
 from shoal.report.page import write_report
-from shoal.report.workspace import is_workspace, read_workspace, watch_workspace
+from shoal.report.workers import watch_workspace
+from shoal.report.workspace import is_workspace, read_workspace
 
 COUNT = 4  # members of a worker
 PHASES = ("train", "evaluate", "evolve", "record")
@@ -154,6 +155,16 @@ def test_a_workspace_at_work(tmp_path: Path) -> None:
     assert page == tmp_path / "report.html" and "12" in page.read_text()
 
 
+def test_a_parent_whose_worker_was_behind(tmp_path: Path) -> None:
+    """The family tree has a line from the generation that was copied."""
+    worker(tmp_path, "a", 0, 2, finished=False)
+    lineage = worker(tmp_path, "b", 1, 5, finished=False) / "lineage.jsonl"
+    rows = [json.loads(line) for line in lineage.read_text().splitlines()]
+    rows[3 * COUNT] |= {"parent": 1, "parent_generation": 1}
+    lineage.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_report(tmp_path)
+
+
 def test_nobody_has_begun(tmp_path: Path) -> None:
     for name in ("workers", "slots"):
         (tmp_path / name).mkdir()
@@ -177,7 +188,7 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         if len(looks) == 60:
             signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(workspace.time, "sleep", look)
+    monkeypatch.setattr(workers.time, "sleep", look)
     console = Screen(file=StringIO(), width=120)
     watch_workspace(tmp_path, console)
     assert len(looks) == 60
@@ -214,4 +225,4 @@ def test_a_worker_whose_files_say_nothing_of_use(tmp_path: Path, name: str, text
         write_run(tmp_path / "workers" / worker, population=4, generations=3)
     (tmp_path / "workers" / "a" / name).write_text(text)
     assert write_report(tmp_path).read_text().startswith("<!")
-    Screen(file=StringIO()).print(workspace.view(tmp_path))
+    Screen(file=StringIO()).print(workers.view(tmp_path))

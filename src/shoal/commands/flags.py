@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,6 +161,12 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
         if isinstance(experiment.env, str) and not experiment.external:
             suites.resolve(experiment.env)
     return experiment, list(given)
+
+
+def words(file: Path | None, flags: Flags, set: Sequence[str]) -> list[str]:
+    """The arguments that say the same again."""
+    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in vars(flags).items() if value is not None]
+    return [*([str(file)] if file else []), *chain(*given), *chain(*(("--set", part) for part in set))]
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:

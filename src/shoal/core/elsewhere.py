@@ -111,8 +111,8 @@ FLAGS = {
     ),
     **dict.fromkeys(("exp_name", "experiment_name", "run_name", "name"), "write --run-dir PATH"),
     **dict.fromkeys(
-        ("num_workers", "workers", "n_jobs", "jobs", "num_processes", "num_cpus", "cpus"),
-        "all cores are used; for several machines start it with mpiexec and --exchange mpi",
+        ("num_workers", "n_jobs", "jobs", "num_processes", "num_cpus"),
+        "all cores are used; --workers N starts several workers, here or on a cluster",
     ),
     **dict.fromkeys(
         ("save_freq", "save_interval", "checkpoint_freq", "checkpoint_interval"),

@@ -9,6 +9,7 @@ workers ever have the same name, and readers verify checksums.
     published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
     workers/NAME/       the worker's own run directory
     final_selection.json  the best of their champions, once the last worker has ended
+    stop                renewed when all that are at work shall end after their generation
 """
 
 from __future__ import annotations
@@ -30,13 +31,14 @@ from typing import NamedTuple
 import numpy as np
 
 from shoal.core import atomic
-from shoal.core.atomic import Damaged, Irregular
+from shoal.core.atomic import Damaged, Irregular, read_or_nothing
 from shoal.core.errors import BadField, BadInput
 from shoal.distributed.lease import Lease, ended
 from shoal.distributed.rows import to_json
 from shoal.members.devices import host_memory
 
 NAME = re.compile(r"\w[\w.-]{0,63}")
+STOP = "stop"
 
 
 class Lost(Exception):
@@ -69,6 +71,7 @@ class Workspace:
         self._lease: Lease | None = None
         self.staging: atomic.Staging
         self.name, self.slot = "", -1
+        self._stops = read_or_nothing(path / STOP)
 
     # ------------------------------------------------------------------------------------------ joining
 
@@ -117,11 +120,11 @@ class Workspace:
         """True where no other worker is at work: each has its result, or has ended without one."""
         leases = [p for p in (self.path / "leases").iterdir() if NAME.fullmatch(p.name) and p.name != self.name]
         running = [p for p in leases if not (self.path / "workers" / p.name / "result.json").exists()]
-        return all(ended(atomic.read_or_nothing(p)) for p in running)
+        return all(ended(read_or_nothing(p)) for p in running)
 
     def _claim(self, name: str | None) -> tuple[str, int]:
         """A name and a number that no other worker has or had."""
-        taken = {int(p.name): atomic.read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
+        taken = {int(p.name): read_or_nothing(p) for p in (self.path / "slots").glob("[0-9]" * 4)}
         for slot, worker in taken.items():
             if worker == name:
                 return worker, slot
@@ -134,6 +137,11 @@ class Workspace:
         if atomic.create_file(self.path / "slots" / f"{slot:04d}", worker.encode()):
             return worker, slot
         return self._claim(name)  # another process was faster
+
+    @property
+    def stopped(self) -> bool:
+        """True once somebody has asked all workers to stop, since this one is here."""
+        return read_or_nothing(self.path / STOP) not in ("", self._stops)
 
     # --------------------------------------------------------------------------------------- publishing
 
@@ -250,6 +258,11 @@ class Workspace:
         self._lost.add((worker, generation))
         if why is not None:
             self._note(why)
+
+
+def stop_workers(path: Path) -> None:
+    """Ask all workers who are at work in a workspace to end after their generation; who joins later is not meant."""
+    atomic.write_file(path / STOP, uuid.uuid4().hex.encode())
 
 
 def is_kept(generation: int, newest: int, keep: int) -> bool:

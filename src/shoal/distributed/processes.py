@@ -101,6 +101,11 @@ class Processes:
         return self.exchange.rank == 0
 
     @property
+    def stopped(self) -> bool:
+        """True once all workers of this one's directory are asked to stop."""
+        return self._workspace is not None and self._workspace.stopped
+
+    @property
     def run_dir(self) -> Path | None:
         """The folder of a worker's run."""
         return self._workspace.path / "workers" / self._workspace.name if self._workspace else None

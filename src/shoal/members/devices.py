@@ -17,14 +17,13 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from shoal.core.atomic import absolute
-from shoal.core.cores import usable_cores
+from shoal.core.cores import share, usable_cores, usable_gpus
 from shoal.core.interrupts import COMPILING, attend
 from shoal.core.threefry import few_in_one_piece
 from shoal.core.types import Population, PyTree
 from shoal.members.compilation_cache import keep_whole
 from shoal.rl.batching import AXIS
 
-GPUS = Path("/proc/driver/nvidia/gpus")
 STARTED = (
     "JAX was used before Shoal, and so has one device: members train on one of {cores} cores. To use all of them, train "
     "before anything else uses JAX, or begin with jax.config.update('jax_num_cpu_devices', {cores})"
@@ -41,8 +40,7 @@ def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1
     """
     rank, size = neighbour
     cores = _own_cores(*sharer)
-    if size > 1 and (gpus := len(list(GPUS.iterdir())) if GPUS.is_dir() else 0):
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
+    if size > 1 and (visible := usable_gpus()):
         os.environ["CUDA_VISIBLE_DEVICES"] = visible[rank % len(visible)]
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         try:
@@ -67,7 +65,7 @@ def _own_cores(rank: int, size: int) -> int:
     if not hasattr(os, "sched_setaffinity"):
         return max(1, len(cores) // size)
     if size > 1:  # otherwise the threads of all processes would compete for all cores
-        cores = cores[len(cores) * rank // size : len(cores) * (rank + 1) // size] or [cores[rank % len(cores)]]
+        cores = [*share(cores, rank, size)]
         os.sched_setaffinity(0, cores)
     return len(cores)
 

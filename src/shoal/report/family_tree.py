@@ -120,7 +120,8 @@ def _branches(layout: Layout, x: np.ndarray, y: np.ndarray, rank: np.ndarray) ->
     level = np.where(own & (np.abs(np.diff(y, axis=0, prepend=np.nan)) < 1e-9), kinds, -1)
     strokes = defaultdict[int, list[str]](list)
     for row, column in np.argwhere(drawn & (level < 0)).tolist():
-        bow = charts.curve(x[row - 1], y[row - 1, table.origin[row, column]], x[row], y[row, column])
+        above, parent = (of[row, column] for of in table.sources)  # further up where its worker was behind
+        bow = charts.curve(x[above], y[above, parent], x[row], y[row, column])
         strokes[kinds[row, column]].append(bow)
     for column, of in enumerate(level.T):
         for begin, end in pairwise(np.flatnonzero(np.diff(of, prepend=-1, append=-1))):

@@ -1,29 +1,22 @@
-"""A directory that workers share: all of their runs as one, and live in the terminal."""
+"""A directory that workers share: all of their runs as one."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
-from shoal.core.interrupts import interruptible
-from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number, tabulate
 from shoal.report.run import Run, RunFiles, read_run
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
-GLANCE = 2.0  # seconds between two updates
 
 
 def is_workspace(path: Path) -> bool:
@@ -33,8 +26,12 @@ def is_workspace(path: Path) -> bool:
 
 def workers(path: Path) -> list[Run]:
     """The runs of all workers so far, by name."""
-    folders = sorted((path / "workers").iterdir())
-    return [read_run(folder) for folder in folders if (folder / "experiment.yaml").is_file()]
+    return [read_run(folder) for folder in begun(path)]
+
+
+def begun(path: Path) -> list[Path]:
+    """The folders of the runs of all workers so far, by name."""
+    return sorted(folder for folder in (path / "workers").glob("*") if (folder / "experiment.yaml").is_file())
 
 
 def read_workspace(path: Path) -> Run:
@@ -63,52 +60,6 @@ def read_workspace(path: Path) -> Run:
         lineage=tabulate(entries),
         workers=tuple(runs),
     )
-
-
-def watch_workspace(path: Path, console: Screen) -> None:
-    """Show the progress of every worker until Ctrl-C. Raises BadInput where there are none."""
-    if not is_workspace(path):
-        raise BadInput(f"{path} is not a workspace that workers share; --watch has nothing to show")
-    try:
-        with interruptible() as attend, Live(view(path), console=console, refresh_per_second=4) as live:
-            while True:
-                for _ in range(40):
-                    attend()
-                    time.sleep(GLANCE / 40)
-                live.update(view(path))
-    except KeyboardInterrupt:
-        console.print()
-
-
-def view(path: Path) -> Table:
-    table = plain_table(title=str(path), title_justify="left")
-    for name in ("worker", "generation", "best", "median", "worst", "copies", "of others", "steps/s", "state"):
-        table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
-    for run in workers(path):
-        lineage = run.lineage
-        planned = run.experiment.get("generations")
-        planned = planned if isinstance(planned, int) and not run.experiment.get("time_limit") else "?"
-        if not len(lineage.generations):
-            table.add_row(run.name, f"0/{planned}", *[""] * 6, _state(path, run))
-            continue
-        fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
-        figures = [f"{kind(fitness):.4g}" if len(fitness) else "–" for kind in (np.max, np.median, np.min)]
-        copies = [str(int(copied.sum())) for copied in (lineage.copied, lineage.foreign)]
-        speed = number(inner(run.latest, "timing").get("steps_per_second"))
-        done = f"{lineage.generations[-1] + 1}/{planned}"
-        table.add_row(run.name, done, *figures, *copies, f"{speed:,.0f}", _state(path, run))
-    return table
-
-
-def _state(path: Path, run: Run) -> Text:
-    """The state of a worker, as far as its files show."""
-    if run.result:
-        return styled(("done", "green"))
-    try:
-        before = (path / "leases" / run.name).stat().st_mtime
-    except OSError:
-        return styled(("stopped", "yellow"))
-    return styled("at work" if abs(time.time() - before) < 60 else ("silent", "yellow"))
 
 
 def _together(runs: list[Run]) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     metrics |= shard.evaluate(generation)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evolve")
-    shared = members.share(metrics, c.control.stop, state.seconds)
+    shared = members.share(metrics, c.control.stop or c.processes.stopped, state.seconds)
     steps = state.ended_steps + int(shared.stats.steps.sum())
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))

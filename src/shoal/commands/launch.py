@@ -1,0 +1,144 @@
+"""`shoal train --workers N`: many workers of one workspace; `shoal status` and `shoal stop` of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from shoal.commands.endings import console, fail, scored, trusted
+from shoal.commands.flags import Flags, Whole, flag, stated, words
+from shoal.commands.shipped import found
+from shoal.core.atomic import absolute
+from shoal.core.errors import BadInput
+from shoal.core.escape import in_shell
+from shoal.core.extras import install
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, ending
+from shoal.records.screen import Output, Screen, styled
+
+
+@dataclass(frozen=True)
+class Launch:
+    """many workers of one workspace"""
+
+    workers: Annotated[Whole, flag("N", "start so many workers, each with a population of its own")] = None
+    on: Annotated[Literal["local", "ray", "slurm"], flag(None, "where: here, on a Ray cluster, as jobs of Slurm")] = (
+        "local"
+    )
+    cpus: Annotated[Whole, flag("N", "cores of each worker on ray or slurm (default: 1)")] = None
+    gpus: Annotated[float, flag("N", "GPUs of each worker on ray or slurm")] = 0
+    sbatch: Annotated[
+        tuple[str, ...],
+        flag("NAME=VALUE ...", "options of sbatch: partition=gpu time=4:00:00 account=lab gres=gpu:1"),
+    ] = ()
+
+    def check(self, flags: Flags) -> None:
+        """Raise BadInput for what cannot be."""
+        for name in ("on", "cpus", "gpus", "sbatch"):
+            if self.workers is None and getattr(self, name) != getattr(ALONE, name):
+                raise BadInput(f"--{name} is for several workers; give their number with --workers N")
+        if self.workers is None:
+            return
+        if self.workers < 1:
+            raise BadInput(f"--workers {self.workers}: must be at least 1")
+        if self.on == "local" and (self.cpus or self.gpus):
+            raise BadInput("--cpus and --gpus are for --on ray and slurm; workers here share out all cores and GPUs")
+        if self.on != "slurm" and self.sbatch:
+            raise BadInput("--sbatch is for --on slurm")
+        if flags.exchange not in (None, "directory"):
+            raise BadInput(f"--exchange {flags.exchange}: workers exchange members by the directory that they share")
+        for name in ("worker", "run_dir"):
+            if getattr(flags, name) is not None:
+                raise BadInput(f"--{name.replace('_', '-')} is of one worker; --workers {self.workers} names them all")
+
+
+ALONE = Launch()
+
+
+def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Launch, quiet: bool) -> int:
+    """Start the workers of an experiment, and stay with them until all have ended. Returns the exit code."""
+    from shoal.experiment.experiment import Experiment
+    from shoal.experiment.files import read
+    from shoal.launch.driver import Driver, complaint
+    from shoal.launch.launcher import Crew
+
+    given = read(found(file)) if file is not None else Experiment()
+    name = file.stem if file is not None else (flags.env or given.env_name).rpartition(":")[2].replace("/", "-")
+    path = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
+    shared = replace(flags, exchange="directory", workspace=str(path))
+    stated(file, shared, set)  # raises BadInput for what workers cannot do
+    here = absolute(file) if file is not None and file.exists() else file
+    crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
+    screen, place = Output(), _launcher(how, crew)
+    if not quiet:
+        where = {"local": "on this machine", "ray": "on Ray", "slurm": "as jobs of Slurm"}[how.on]
+        screen.print(styled((f"{crew.count} workers", "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
+    codes = Driver(crew, place, screen, quiet).run()
+    if BAD_INPUT in codes:
+        log = crew.log(crew.names[codes.index(BAD_INPUT)])
+        return fail(complaint(log), BAD_INPUT)
+    if INTERRUPTED in codes:
+        ending(INTERRUPTED)
+        screen.print("interrupted; the same command goes on", soft_wrap=True)
+        return INTERRUPTED
+    return max(_print_result(path, screen), FAILED if FAILED in codes else DONE)
+
+
+def _launcher(how: Launch, crew: Any) -> Any:
+    """The place that was asked for. Raises BadInput where it cannot be had."""
+    if how.on == "ray":
+        if importlib.util.find_spec("ray") is None:
+            raise BadInput(f"--on ray needs the package ray: {install('ray')}")
+        from shoal.launch.ray_actors import RayActors
+
+        return RayActors(crew)
+    if how.on == "slurm":
+        if shutil.which("sbatch") is None:
+            raise BadInput("--on slurm needs sbatch, which is not among the commands of this machine")
+        from shoal.launch.slurm_jobs import SlurmJobs
+
+        return SlurmJobs(crew, how.sbatch)
+    from shoal.launch.local import Local
+
+    return Local(crew)
+
+
+def _print_result(path: Path, screen: Screen) -> int:
+    """Print whose champion is the best, and commands for the page and a video. Returns the exit code."""
+    from shoal.launch.driver import conclude
+    from shoal.report.page import write_report
+
+    result = conclude(path)
+    if champion := result["champion"]:
+        tested = champion["evaluation"]
+        line = styled(
+            *("champion: ", (scored(tested), "bold"), f" on {tested['episodes']} held-out episodes, of worker "),
+            f"{result['worker']}: the best of {result['workers']}; {result['environment_steps']:,.0f} training steps and "
+            f"{result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
+        )
+        screen.print(line, soft_wrap=True)
+    screen.print(f"{'report:':13} open {in_shell(write_report(path))}", soft_wrap=True)
+    if not champion:
+        return fail("all members diverged: none ever had a finite fitness", FAILED)
+    run = path / "workers" / result["worker"]
+    screen.print(f"{'video:':13} shoal play {in_shell(run)} --video champion.mp4{trusted(run)}", soft_wrap=True)
+    return DONE
+
+
+def stop(workspace: Path) -> int:
+    """Ask the workers of a workspace to stop; say who will."""
+    from shoal.distributed.directory import stop_workers
+    from shoal.launch.slurm_jobs import cancel_waiting
+    from shoal.report.workers import at_work, check_workspace
+
+    check_workspace(workspace, "`shoal stop` has nobody to stop")
+    names = at_work(workspace)
+    stop_workers(workspace)
+    if (workspace / "jobs").is_dir():
+        cancel_waiting(workspace)
+    said = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
+    console().print(f"{said}; see shoal status {in_shell(workspace)}" if names else said, soft_wrap=True)
+    return DONE

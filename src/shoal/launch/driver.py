@@ -1,0 +1,188 @@
+"""The driver: starts the workers of a workspace, shows them, brings back those that die, and ends with one result."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.live import Live
+
+from shoal.core.atomic import read_or_nothing, write_file
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, on_signal
+from shoal.core.yaml_text import plain
+from shoal.distributed.directory import STOP, stop_workers
+from shoal.launch.launcher import Crew, Launcher
+from shoal.records.jsonl import last_line
+from shoal.records.screen import Screen
+from shoal.report.page import write_report
+from shoal.report.workers import GLANCE, glances, view
+from shoal.report.workspace import read_workspace
+
+DEATHS = 3  # in a row, without a generation in between, after which a worker is given up
+PAGE = 30.0  # seconds between two times that the page is written, at least; and 20 times as long as writing it takes
+LOOK = 0.1  # seconds between two looks at what ended
+
+
+@dataclass
+class Launched:
+    """A worker, as the driver knows it."""
+
+    name: str
+    code: int | None = None  # with which it ended for good
+    restarts: int = 0
+    fruitless: int = 0  # deaths since the last generation
+    reached: int = -1  # the last generation before its last death
+
+    @property
+    def state(self) -> str:
+        """Its state where its files do not show it."""
+        if self.code is None:
+            return f"at work, restarted {self.restarts}×" if self.restarts else ""
+        return {DONE: "", INTERRUPTED: "stopped"}.get(self.code, f"given up, see logs/{self.name}.log")
+
+
+class Driver:
+    """Workers of a workspace that are at work in one place."""
+
+    def __init__(self, crew: Crew, launcher: Launcher, screen: Screen, quiet: bool):
+        self._crew, self._launcher, self._path = crew, launcher, crew.path
+        self._screen, self._quiet = screen, quiet
+        self._launched = [Launched(name) for name in crew.names]
+        self._heard: list[int] = []
+        self._stops, self._stopping, self._killed = "", False, False
+        self._next_look = self._next_page = 0.0
+        self._slowest = 0
+
+    def run(self) -> list[int]:
+        """The exit codes of all workers, once each has ended for good. Raises OSError."""
+        (self._path / "logs").mkdir(parents=True, exist_ok=True)
+        (self._path / "result.json").unlink(missing_ok=True)
+        self._stops = read_or_nothing(self._path / STOP)
+        live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
+        try:
+            with on_signal(self._heard.append):
+                for worker in self._launched:
+                    self._launcher.start(worker.name)
+                if live is not None:
+                    live.start()
+                while any(worker.code is None for worker in self._launched):
+                    self._attend()
+                    with suppress(Exception):  # no view is worth a run: nobody has begun, a file is damaged
+                        self._show(live)
+                    time.sleep(LOOK)
+                self._next_look, self._next_page = 0.0, math.inf  # the page has its end from whoever called
+                with suppress(Exception):
+                    self._show(live)
+        except BaseException:
+            self._launcher.kill()
+            raise
+        finally:
+            if live is not None:
+                live.stop()
+        return [worker.code or DONE for worker in self._launched]
+
+    def _attend(self) -> None:
+        """Stop where that is asked for, and see who has ended."""
+        if not self._stopping and (self._heard or read_or_nothing(self._path / STOP) not in ("", self._stops)):
+            self._stop("stopping: each worker after its generation; once more to end them at once")
+        if len(self._heard) > 1 and not self._killed:
+            self._killed = True
+            self._launcher.kill()
+        for worker in self._launched:
+            if worker.code is None and (code := self._launcher.ended(worker.name)) is not None:
+                self._end(worker, code)
+
+    def _end(self, worker: Launched, code: int) -> None:
+        """A worker has ended: for good, or it is started again."""
+        if code == BAD_INPUT:
+            worker.code = code
+            self._stop(f"stopping: worker {worker.name} cannot train")
+        elif code in (DONE, INTERRUPTED) or self._stopping:
+            worker.code = DONE if code == DONE else INTERRUPTED
+        else:
+            reached = self._reached(worker.name)
+            worker.fruitless = 1 if reached > worker.reached else worker.fruitless + 1
+            worker.reached = reached
+            when = f"after generation {reached}" if reached else "before its first generation"
+            how = f"worker {worker.name} ended with {code} {when}"
+            if worker.fruitless >= DEATHS:
+                worker.code = FAILED
+                self._note(f"{how}, {DEATHS} times in a row: it is given up; see {self._crew.log(worker.name)}")
+            else:
+                worker.restarts += 1
+                self._note(f"{how}: started again")
+                self._launcher.start(worker.name)
+
+    def _stop(self, why: str) -> None:
+        if not self._stopping:
+            self._stopping = True
+            self._note(why)
+            stop_workers(self._path)
+            self._launcher.stop()
+
+    def _reached(self, name: str) -> int:
+        """Generations of a worker that are on disk."""
+        with suppress(OSError, BadInput):
+            return int(last_line(self._path / "workers" / name / "metrics.jsonl").get("generation", -1)) + 1
+        return 0
+
+    def _show(self, live: Live | None) -> None:
+        """Renew the table, or where it cannot be redrawn tell of each generation that all have done; renew the page."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + GLANCE
+        if live is not None:
+            live.update(view(self._path, self._states()))
+        elif not self._quiet:
+            self._tell()
+        if now > self._next_page:
+            self._next_page = now + PAGE
+            write_report(self._path)
+            self._next_page = now + max(PAGE, 20 * (time.monotonic() - now))
+
+    def _tell(self) -> None:
+        rows = [row for row in glances(self._path) if row.name in self._crew.names]
+        slowest = min((row.done for row in rows), default=0) if len(rows) == len(self._launched) else 0
+        if slowest > self._slowest:
+            self._slowest, best = slowest, max(row.best for row in rows)
+            copies, foreign = (sum(int(row.figures[at] or 0) for row in rows) for at in (3, 4))
+            furthest, at_work = max(row.done for row in rows), sum(worker.code is None for worker in self._launched)
+            self._note(
+                f"generation {slowest}/{rows[0].planned} of all, {furthest} of the furthest; best {best:.4g}, "
+                f"{copies} copies, {foreign} of them of other workers; {at_work} at work"
+            )
+
+    def _states(self) -> Mapping[str, str]:
+        begun = {lease.name for lease in (self._path / "leases").glob("*")}
+        return {
+            worker.name: worker.state or ("starting" if worker.code is None and worker.name not in begun else "")
+            for worker in self._launched
+        }
+
+    def _note(self, message: str) -> None:
+        if not self._quiet:
+            self._screen.print(message, style="dim", soft_wrap=True)
+
+
+def conclude(path: Path) -> dict[str, Any]:
+    """The result of all workers, which is written beside their page: with the best of their champions, and whose it is."""
+    run = read_workspace(path)
+    champion = run.result.get("champion") or {}
+    whose = run.worker_of(champion["uid"]) if "uid" in champion else None
+    result = run.result | {"workers": len(run.workers), "worker": whose or run.workers[0].name}
+    write_file(path / "result.json", json.dumps(plain(result), indent=1).encode())
+    return result
+
+
+def complaint(log: Path) -> str:
+    """The last message of a worker that could not train."""
+    lines = [line for line in read_or_nothing(log).splitlines() if line.startswith("shoal: ")]
+    return lines[-1].removeprefix("shoal: ") if lines else f"see {log}"

@@ -1,0 +1,52 @@
+"""The protocol of a place where workers run, and the workers that it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+LOST = -1  # in place of the exit code of a worker that left none
+
+
+@dataclass(frozen=True)
+class Crew:
+    """The workers of a workspace. Each runs `shoal train`, with a name that it has again when it is started again.
+
+    arguments: of all of them. cpus, gpus: of each, where the place gives them out
+    """
+
+    path: Path
+    count: int
+    arguments: Sequence[str]
+    cpus: int = 1
+    gpus: float = 0
+
+    @property
+    def names(self) -> list[str]:
+        return [f"w{number}" for number in range(self.count)]
+
+    def words(self, name: str) -> list[str]:
+        """The arguments of the `shoal` command."""
+        return ["train", *self.arguments, "--worker", name, "--quiet"]
+
+    def log(self, name: str) -> Path:
+        """The file to which a worker prints."""
+        return self.path / "logs" / f"{name}.log"
+
+
+class Launcher(Protocol):
+    """A place where workers run. Whatever fails there for good raises OSError."""
+
+    def start(self, name: str) -> None:
+        """Start a worker, or find one that this place has at work already."""
+
+    def ended(self, name: str) -> int | None:
+        """The exit code of a worker, LOST where it died without one; None while it runs, or waits for its turn."""
+
+    def stop(self) -> None:
+        """Hasten the end of workers who are asked to stop; those that have not begun never do."""
+
+    def kill(self) -> None:
+        """End all of them at once: each goes on from its last checkpoint when it is started again."""

@@ -1,0 +1,74 @@
+"""Workers as actors of a Ray cluster, which places them by the cores and GPUs of each.
+
+Decisions and states go by the workspace, on a disk that all nodes see, and not by Ray's object store: that is memory, and
+what a node held is lost with it, while a worker that comes back elsewhere needs its checkpoint and all its records.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from shoal.launch.launcher import LOST, Crew
+
+
+class _Worker:
+    """The actor: the worker's command, in the actor's own process, so that both live and die together."""
+
+    def train(self, words: list[str], folder: str, log: str) -> int:
+        if os.path.isdir(folder):
+            os.chdir(folder)
+        with open(log, "ab") as file:
+            for stream in (1, 2):
+                os.dup2(file.fileno(), stream)
+        sys.argv = ["shoal", *words]
+        try:
+            runpy.run_module("shoal", run_name="__main__")
+        except SystemExit as end:
+            return int(end.code or 0)
+        raise AssertionError("the command did not exit")
+
+
+class RayActors:
+    """Actors of the cluster that RAY_ADDRESS names, or that this machine is in; else of one that begins here."""
+
+    def __init__(self, crew: Crew):
+        self._crew = crew
+        self._actors: dict[str, Any] = {}
+        self._ends: dict[str, Any] = {}  # references to exit codes
+        ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        flags = os.environ.get("XLA_FLAGS", "")
+        if "xla_force_host_platform_device_count" not in flags:  # an actor sees all cores of its node
+            flags += f" --xla_force_host_platform_device_count={crew.cpus}"
+        needs = {"num_cpus": crew.cpus, "num_gpus": crew.gpus}
+        self._kind = ray.remote(**needs, runtime_env={"env_vars": {"XLA_FLAGS": flags.strip()}})(_Worker)
+
+    def start(self, name: str) -> None:
+        self._actors[name] = actor = self._kind.options(name=f"{self._crew.path}/{name}").remote()
+        log = str(self._crew.log(name))
+        self._ends[name] = actor.train.remote(self._crew.words(name), str(Path.cwd()), log)
+
+    def ended(self, name: str) -> int | None:
+        if not ray.wait([self._ends[name]], timeout=0)[0]:
+            return None
+        try:
+            code = ray.get(self._ends[name])
+        except ray.exceptions.RayError:  # the actor died, or its node
+            code = LOST
+        ray.kill(self._actors[name])  # gives its cores and GPUs back
+        return code
+
+    def stop(self) -> None:
+        """Workers see in the workspace that they are to stop; who has no place yet never begins."""
+        begun = {lease.name for lease in (self._crew.path / "leases").glob("*")}
+        for name in self._actors.keys() - begun:
+            ray.kill(self._actors[name])
+
+    def kill(self) -> None:
+        for actor in self._actors.values():
+            ray.kill(actor)

@@ -1,0 +1,82 @@
+"""Workers as jobs of Slurm, a job each, which go on where the driver ends, and which the next driver finds again.
+
+Why not `submitit`: it asks sacct how its jobs do, which a cluster without accounting does not have, and what it runs is a
+pickled function, not the command that a user would type.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from shoal.core.atomic import read_or_nothing, write_file
+from shoal.core.errors import BadInput, shortened
+from shoal.launch.launcher import LOST, Crew
+
+SCRIPT = Path(__file__).with_name("slurm_job.sh")
+BEFORE = 60  # seconds before the time limit at which a worker saves
+ASK = 2.0  # seconds between two questions to Slurm, at least
+
+
+class SlurmJobs:
+    """Jobs that sbatch submits. options: NAME=VALUE of it, such as partition=gpu"""
+
+    def __init__(self, crew: Crew, options: Sequence[str]):
+        self._crew, self._folder = crew, crew.path / "jobs"
+        gpus = [f"--gres=gpu:{crew.gpus:g}"] if crew.gpus else []
+        self._options = [f"--cpus-per-task={crew.cpus}", *gpus, *(f"--{option}" for option in options)]
+        self._queued, self._asked = set[str](), 0.0
+
+    def start(self, name: str) -> None:
+        self._folder.mkdir(exist_ok=True)
+        self._ask()
+        if self._job(name) in self._queued:
+            return
+        end, log = self._folder / f"{name}.code", self._crew.log(name)
+        end.unlink(missing_ok=True)
+        command = [
+            *("sbatch", "--parsable", f"--job-name={self._crew.path.name}-{name}", f"--output={log}"),
+            *("--open-mode=append", "--requeue", f"--signal=B:USR1@{BEFORE}", *self._options),
+            *(str(SCRIPT), str(end), sys.executable, "-m", "shoal", *self._crew.words(name)),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            raise BadInput(f"sbatch: {shortened(done.stderr.strip())}")
+        job = done.stdout.strip().partition(";")[0]
+        write_file(self._folder / name, job.encode())
+        self._queued.add(job)
+
+    def ended(self, name: str) -> int | None:
+        if time.monotonic() - self._asked > ASK:
+            self._ask()
+        if self._job(name) in self._queued:
+            return None
+        code = read_or_nothing(self._folder / f"{name}.code").strip()
+        return int(code) if code.isdigit() else LOST
+
+    def stop(self) -> None:
+        """Workers see in the workspace that they are to stop; jobs that wait never begin."""
+        cancel_waiting(self._crew.path)
+
+    def kill(self) -> None:
+        subprocess.run(["scancel", *map(self._job, self._crew.names)], capture_output=True)
+
+    def _job(self, name: str) -> str:
+        return read_or_nothing(self._folder / name)
+
+    def _ask(self) -> None:
+        """See which jobs are in the queue, running ones too; where Slurm does not answer, all stay as they were."""
+        self._asked = time.monotonic()
+        done = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
+        if done.returncode == 0:
+            self._queued = set(done.stdout.split())
+
+
+def cancel_waiting(workspace: Path) -> None:
+    """Cancel the jobs of a workspace that have not begun, or wait to go on."""
+    jobs = [read_or_nothing(file) for file in (workspace / "jobs").glob("w*[0-9]")]
+    if jobs:
+        subprocess.run(["scancel", "--state=PENDING", *jobs], capture_output=True)

@@ -1,0 +1,286 @@
+"""The driver of several workers: who ends how, who comes back, and what is said of all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from support.messages import Said
+from support.runs import COMMAND, settings, shoal, start, tiny
+from support.synthetic_run import write_run
+
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
+from shoal.distributed.directory import stop_workers
+from shoal.launch import driver
+from shoal.launch.driver import Driver, complaint, conclude
+from shoal.launch.launcher import LOST, Crew
+from shoal.launch.local import Local, _env
+from shoal.records.callback import Callback
+from shoal.records.screen import Screen
+from shoal.run.loop import train
+
+MEMBERS = 4
+
+
+@pytest.fixture(autouse=True)
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "LOOK", 0.001)
+    monkeypatch.setattr(driver, "GLANCE", 0.0)
+
+
+class Place:
+    """A launcher whose workers end with these codes, one life after another. An entry that can be called is a life that
+    goes on until it gives a code."""
+
+    def __init__(self, crew: Crew, **lives: list[int | Callable[[], int | None]]):
+        self.crew, self.lives, self.did = crew, lives, list[str]()
+
+    def start(self, name: str) -> None:
+        self.did.append(f"start {name}")
+
+    def ended(self, name: str) -> int | None:
+        life = self.lives[name][0]
+        code = life() if callable(life) else life
+        if code is not None:
+            self.lives[name].pop(0)
+        return code
+
+    def stop(self) -> None:
+        self.did.append("stop")
+
+    def kill(self) -> None:
+        self.did.append("kill")
+
+
+class Driven:
+    """What a driver did with two workers in a folder."""
+
+    def __init__(self, path: Path, w0: list, w1: list, quiet: bool = False):
+        crew = Crew(path, 2, ())
+        self.place, out = Place(crew, w0=w0, w1=w1), StringIO()
+        self.codes = Driver(crew, self.place, Screen(file=out, width=1000), quiet).run()
+        self.said = out.getvalue()
+
+
+def member(path: Path, slot: int, generations: int, finished: bool = True) -> Path:
+    """The run of a worker, as it would have written it."""
+    run = write_run(path / "workers" / f"w{slot}", MEMBERS, generations, seed=slot, finished=finished)
+    for folder in ("slots", "leases", "published"):
+        (path / folder).mkdir(exist_ok=True)
+    result = run / "result.json"
+    for file in (*run.glob("*.jsonl"), *([result] if finished else [])):
+        texts = [file.read_text()] if file == result else file.read_text().splitlines()
+        rows = [json.loads(text) for text in texts]
+        for row in rows:
+            for told in (row, row.get("champion") or {}):
+                told |= {name: told[name] + MEMBERS * slot for name in ("uid", "parent") if name in told}
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return run
+
+
+def test_all_come_to_their_end(tmp_path: Path) -> None:
+    for slot in range(2):
+        member(tmp_path, slot, 3 + slot)
+    driven = Driven(tmp_path, [DONE], [DONE])
+    assert driven.codes == [DONE, DONE] and driven.place.did == ["start w0", "start w1"]
+    assert (tmp_path / "report.html").exists() and driven.said.count("generation 3/3 of all, 4 of the furthest") == 1
+    assert Driven(tmp_path, [DONE], [DONE], quiet=True).said == ""
+
+
+def test_one_result_of_all(tmp_path: Path) -> None:
+    results = [json.loads((member(tmp_path, slot, 6) / "result.json").read_text()) for slot in range(3)]
+    best = max(range(3), key=lambda slot: results[slot]["champion"]["evaluation"]["mean"])
+    result = conclude(tmp_path)
+    assert (result["worker"], result["workers"]) == (f"w{best}", 3)
+    assert result["champion"] == results[best]["champion"]
+    assert json.loads((tmp_path / "result.json").read_text())["champion"]["uid"] == result["champion"]["uid"]
+    shutil.copy(tmp_path / "workers/w0/experiment.yaml", tmp_path)
+    (row,) = [line for line in shoal("runs", tmp_path).out.splitlines() if line.startswith(str(tmp_path))]
+    assert f"{result['champion']['evaluation']['mean']:.4g} ± " in row and " done " in row
+
+
+def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:
+    """As often as it got on since; three times in a row without a generation are too often."""
+
+    def after(generations: int) -> Callable[[], int]:
+        def die() -> int:
+            member(tmp_path, 0, generations, finished=False)
+            return -signal.SIGKILL
+
+        return die
+
+    lives = [after(1), -signal.SIGKILL, after(2), LOST, DONE]
+    driven = Driven(tmp_path, lives, [FAILED, FAILED, FAILED])
+    assert driven.codes == [DONE, FAILED]
+    assert driven.place.did.count("start w0") == 5 and driven.place.did.count("start w1") == 3
+    lines = [line for line in driven.said.splitlines() if line.startswith("worker")]
+    for line in sorted(lines):
+        said(line)
+
+
+def test_one_that_cannot_train_ends_all(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/w0.log").write_text("warning\nshoal: e.yaml, line 3: hyper.x: unknown\n")
+    driven = Driven(tmp_path, [BAD_INPUT], [lambda: INTERRUPTED if (tmp_path / "stop").exists() else None])
+    assert driven.codes == [BAD_INPUT, INTERRUPTED] and driven.place.did[-1] == "stop"
+    assert complaint(tmp_path / "logs/w0.log") == "e.yaml, line 3: hyper.x: unknown"
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_ctrl_c_ends_all(tmp_path: Path, signals: int) -> None:
+    """The second one at once."""
+    left = [signal.SIGINT] * signals
+
+    def life() -> int | None:
+        if left:
+            signal.raise_signal(left.pop())
+        did = place.did
+        return {1: INTERRUPTED if "stop" in did else None, 2: -9 if "kill" in did else None}[signals]
+
+    crew = Crew(tmp_path, 2, ())
+    place = Place(crew, w0=[life], w1=[life])
+
+    codes = Driver(crew, place, Screen(file=StringIO()), quiet=True).run()
+    assert codes == [INTERRUPTED, INTERRUPTED] and (tmp_path / "stop").exists()
+    assert place.did == ["start w0", "start w1", "stop", *(["kill"] * (signals - 1))]
+
+
+def test_shoal_stop_ends_the_driver_too(tmp_path: Path) -> None:
+    stop_workers(tmp_path)  # of an earlier time: it is not meant
+    asked = []
+
+    def life() -> int | None:
+        if not asked:
+            asked.append(stop_workers(tmp_path))
+            return None
+        return INTERRUPTED
+
+    driven = Driven(tmp_path, [life], [life])
+    assert driven.codes == [INTERRUPTED, INTERRUPTED] and driven.place.did.count("stop") == 1
+
+
+# ---------------------------------------------------------------------------------------- workers who are to stop
+
+
+class StopAll(Callback):
+    """Asks all workers to stop while a generation is under way."""
+
+    def __init__(self, path: Path, generation: int):
+        self._path, self._generation = path, generation
+
+    def progress(self, generation: int, phase: str, fraction: float) -> None:
+        if (generation, phase, fraction) == (self._generation, "train", 0.0):
+            assert shoal("stop", self._path).out.startswith("a: end after their generation")
+            assert " at work" in shoal("status", self._path).out
+
+
+def test_a_worker_ends_after_its_generation(tmp_path: Path, trace_cache: object) -> None:
+    experiment = tiny(generations=4, exchange={"name": "directory", "workspace": str(tmp_path / "w"), "worker": "a"})
+    with pytest.raises(Interrupted) as stopped:
+        train(experiment, [StopAll(tmp_path / "w", 1)])
+    assert len((stopped.value.run_dir / "metrics.jsonl").read_text().splitlines()) == 2
+    assert shoal("stop", tmp_path / "w").out == "no worker is at work\n"
+    assert train(experiment).summary["generations"] == 4
+
+
+def test_status(tmp_path: Path) -> None:
+    for slot in range(2):
+        member(tmp_path, slot, 5, finished=slot == 0)
+    (tmp_path / "leases/w1").write_text(f"node7 4711 {'0' * 8} x")
+    heads, *rows = shoal("status", tmp_path).out.splitlines()
+    assert heads.split()[:4] == ["worker", "process", "since", "generation"]
+    assert [row.split()[0] for row in rows] == ["w0", "w1"]
+    assert rows[0].rstrip().endswith("done") and "5/5" in rows[0]
+    assert "4711 on node7" in rows[1] and rows[1].rstrip().endswith("at work")
+
+
+# --------------------------------------------------------------------------------------------- the command line
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--on ray", "--cpus 2", "--workers 0", "--workers 2 --cpus 2", "--workers 2 --sbatch time=1"),
+        *("--workers 2 --worker a", "--workers 2 --run-dir x", "--workers 2 --exchange mpi"),
+        *("--workers 2 --method successive_halving", "--workers 2 --on slurm", "--workers 2 --budget 100"),
+    ],
+)
+def test_what_cannot_be(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = shoal("train", "cartpole", *words.split())
+    assert (outcome.code, outcome.out, list(tmp_path.iterdir())) == (2, "", [])
+    said(outcome.err)
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_what_is_no_workspace(command: str, tmp_path: Path, said: Said) -> None:
+    outcome = shoal(command, tmp_path)
+    assert outcome.code == 2
+    said(outcome.err)
+
+
+# ------------------------------------------------------------------------------------------------ on this machine
+
+
+def test_a_process_here_prints_to_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Crew, "words", lambda self, name: ["--version"])
+    crew = Crew(tmp_path, 2, ())
+    codes = Driver(crew, Local(crew), Screen(file=StringIO()), quiet=True).run()
+    assert codes == [DONE, DONE]
+    assert crew.log("w1").read_text().startswith("shoal ")
+
+
+def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("shoal.core.cores.GPUS", tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,4")
+    assert [_env(rank, 2)["CUDA_VISIBLE_DEVICES"] for rank in range(2)] == ["3", "4"]
+    assert _env(0, 1)["CUDA_VISIBLE_DEVICES"] == "3,4" and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in _env(0, 1)
+    shared = [_env(rank, 4) for rank in range(4)]
+    assert [env["CUDA_VISIBLE_DEVICES"] for env in shared] == ["3", "3", "4", "4"]
+    assert {env["XLA_PYTHON_CLIENT_MEM_FRACTION"] for env in shared} == {"0.450"}
+
+
+@pytest.fixture
+def command() -> list[str]:
+    return ["train", *settings(), "--workers", "2", "--workspace", "w"]
+
+
+@pytest.mark.slow
+def test_for_real(tmp_path: Path, command: list[str]) -> None:
+    """A worker is killed and goes on, Ctrl-C ends both, and the same command brings them to their end."""
+    with start(*command, "--generations", "2000", cwd=tmp_path) as process:
+        files = [tmp_path / "w/workers" / name / "metrics.jsonl" for name in ("w0", "w1")]
+        wait(process, lambda: all(file.exists() and file.read_text().count("\n") > 2 for file in files))
+        os.kill(int((tmp_path / "w/leases/w0").read_text().split()[1]), signal.SIGKILL)
+        before = files[0].read_text()
+        wait(process, lambda: files[0].read_text().count("\n") > before.count("\n") + 5)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (INTERRUPTED, ""), out
+    assert "worker w0 ended with -9 after" in out and out.endswith("interrupted; the same command goes on\n")
+    done = len(files[1].read_text().splitlines())
+    ended = subprocess.run(
+        [*COMMAND, *command, "--generations", str(done + 2)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    for file in files:
+        assert [json.loads(row)["generation"] for row in file.read_text().splitlines()][: done + 2] == [
+            *range(done + 2)
+        ]
+    assert "the best of 2" in ended.stdout and json.loads((tmp_path / "w/result.json").read_text())["workers"] == 2
+
+
+def wait(process: subprocess.Popen, until: Callable[[], bool]) -> None:
+    end = time.monotonic() + 200
+    while not until():
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.02)
