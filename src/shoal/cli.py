@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional
 
 from shoal.commands.arguments import Command, call, one_by_one
-from shoal.commands.endings import code_of, console, fail, scored, show
+from shoal.commands.endings import code_of, console, scored, show, show_comparison, show_seeds, until_stopped
 from shoal.commands.flags import (
     NOTHING,
     File,
@@ -19,6 +19,7 @@ from shoal.commands.flags import (
     Quiet,
     Run,
     Sampled,
+    Seeds,
     Set,
     Settings,
     Trust,
@@ -35,8 +36,8 @@ from shoal.commands.launch import ALONE, Launch, launch_workers
 from shoal.commands.launch import stop as stop_workers
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
 from shoal.core.escape import in_shell
-from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
-from shoal.records.screen import Output
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED
+from shoal.records.screen import Screen
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
@@ -46,22 +47,29 @@ prints the version."""
 
 
 def train(
-    file: File = None, flags: Flags = NOTHING, set: Set = (), launch: Launch = ALONE, quiet: Quiet = False
+    file: File = None,
+    flags: Flags = NOTHING,
+    seeds: Seeds = (),
+    set: Set = (),
+    launch: Launch = ALONE,
+    quiet: Quiet = False,
 ) -> int:
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
-    With --workers, many of them share a workspace, and the same command continues all.
+    With --seeds there is a run of each. With --workers, many of them share a workspace. The same command continues all.
     """
     from shoal.experiment.files import blame
 
-    launch.check(flags)
+    launch.check(flags, seeds)
     if launch.workers is not None:
         return launch_workers(file, flags, set, launch, quiet)
     experiment, changed = stated(file, flags, set)
     from shoal.run.loop import train as start
 
     with blame(file, changed, always=False):
+        if seeds:
+            return show_seeds(experiment, seeds, changed, quiet)
         return show(lambda callbacks: start(experiment, callbacks), quiet)
 
 
@@ -191,16 +199,7 @@ def compare(
     out: Annotated[Path, flag("PATH", "where to write the page")] = Path("comparison.html"),
 ) -> int:
     """Write a page that compares runs: learning curves on the same axes, champions, and differences in settings."""
-    from shoal.records.screen import plain_table
-    from shoal.report.comparison import write_comparison
-
-    heads, *rows = write_comparison(runs, out)
-    table = plain_table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    console().print(table)
-    console().print(f"open {in_shell(out)}", soft_wrap=True)
-    return DONE
+    return show_comparison(runs, out, console())
 
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "output format")] = "csv") -> int:
@@ -255,22 +254,18 @@ def study(
     from shoal.study.scheduler import run_study
 
     look_here()
-    screen = Output()
-    again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
-    try:
+
+    def work(screen: Screen) -> int:
         path, failed = run_study(found(file, study=True), workspace, screen, quiet)
-    except (Interrupted, KeyboardInterrupt):
-        ending(INTERRUPTED)
-        screen.print(f"interrupted; {again}", soft_wrap=True)
-        return INTERRUPTED
-    except Failed as error:  # the disk is full
-        return fail(f"{error.reason}; once that is solved, {again}", FAILED)
-    results = read_results(path)
-    cost = costs(results)
-    for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):
-        screen.print(line, soft_wrap=True)
-    screen.print(f"report: open {in_shell(write_page(path))}", soft_wrap=True)
-    return FAILED if failed else DONE
+        results = read_results(path)
+        cost = costs(results)
+        for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):
+            screen.print(line, soft_wrap=True)
+        screen.print(f"report: open {in_shell(write_page(path))}", soft_wrap=True)
+        return FAILED if failed else DONE
+
+    again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
+    return until_stopped(work, again)
 
 
 def doctor(

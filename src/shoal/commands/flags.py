@@ -59,6 +59,9 @@ File = Annotated[
     Positional,
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
+Seeds = Annotated[
+    tuple[int, ...], flag("N ...", "make a run with each of these seeds, and the page that compares the runs")
+]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
 Member = Annotated[Whole, flag("UID", "a member as its last checkpoint has it, instead of the champion")]

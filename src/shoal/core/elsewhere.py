@@ -125,7 +125,9 @@ FLAGS = {
         "afterwards, shoal play RUN --video champion.mp4 records the champion",
     ),
     **dict.fromkeys(("n_trials", "trials", "num_samples"), "write --population N: its members are the trials"),
-    **dict.fromkeys(("seeds", "n_seeds", "num_seeds"), "shoal study compares arms over several seeds"),
+    **dict.fromkeys(
+        ("seeds", "n_seeds", "num_seeds"), "shoal train --seeds 0 1 2 makes a run of each, shoal study compares methods"
+    ),
     **dict.fromkeys(
         ("resume", "load", "restore", "checkpoint", "load_run", "pretrained"),
         "shoal resume RUN goes on with a run; --init-from RUN begins another with its weights",

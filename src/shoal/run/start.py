@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -81,16 +83,24 @@ def _take_place(plan: Plan, control: Control, held: ExitStack, runs: Path) -> Pa
 
 
 def free_place(plan: Plan, runs: Path = Path("runs")) -> Path:
-    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken; METHOD where it tunes nothing."""
+    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken."""
+    places = numbered(runs / f"{run_name(plan)}-{plan.experiment.seed}")
+    return next(place for place in places if not place.exists())
+
+
+def numbered(place: Path) -> Iterator[Path]:
+    """Yield a place, and then the same with 2, 3, ... behind it."""
+    yield place
+    yield from (place.with_name(f"{place.name}-{number}") for number in count(2))
+
+
+def run_name(plan: Plan) -> str:
+    """ENVIRONMENT-AGENT; METHOD in place of the agent where it tunes nothing."""
     e = plan.experiment
     env = e.env_name.partition(":")[2] or str(e.env)
     agent = Path(str(e.agent_name).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
     who = agent if plan.method.tunes else e.method_name
-    base = runs / f"{env.replace('/', '-')}-{who}-{e.seed}"
-    path, number = base, 2
-    while path.exists():
-        path, number = base.with_name(f"{base.name}-{number}"), number + 1
-    return path
+    return f"{env.replace('/', '-')}-{who}"
 
 
 def begin(c: Context) -> State:

@@ -35,7 +35,7 @@ COLUMNS = (
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
 FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
-ADVICE = "move it away, or name a free place with --workspace"
+ADVICE = "move it away, or name a free place"
 
 
 class RunOutcome(NamedTuple):
@@ -121,7 +121,7 @@ def begun(run: Path, wanted: Experiment) -> bool:
     wanted = replace(known, seed=wanted.seed, init_from=_end(wanted.init_from))
     differing = differences(wanted, replace(found, init_from=_end(found.init_from)))
     if names := [name for name in differing if name.partition(".")[0] not in FREE]:
-        problem = f"{run} is another run than the study would make there, as it differs in {', '.join(names)}"
+        problem = f"{run} is another run than would be made there, as it differs in {', '.join(names)}"
         raise NotOurs(f"{problem}; {ADVICE}")
     return True
 

@@ -26,12 +26,11 @@ from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
-from shoal.report.page import write_report
-from shoal.run.loop import resume, train
 from shoal.study.compare import seeds_summary, stopped
 from shoal.study.display import progress_table, time_left
 from shoal.study.replay import follower
 from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
+from shoal.study.seeds import to_the_end
 from shoal.study.sequences import SEED_STEP, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
@@ -159,14 +158,7 @@ class Scheduler(Callback):
         runs = []
         try:
             for run, experiment in self._runs(trial):
-                experiment, callbacks = replace(experiment, run_dir=str(run)), [self, TensorBoard()]
-                if not begun(run, experiment):
-                    train(experiment, callbacks)
-                elif not (run / "result.json").exists():
-                    free = {name: getattr(experiment, name) for name in ("checkpoint", "processes")}
-                    resume(run, callbacks=callbacks, trust_code=True, **free)
-                if not (run / "report.html").exists():
-                    write_report(run)
+                to_the_end(replace(experiment, run_dir=str(run)), [self, TensorBoard()])
                 runs.append(run)
             if trial.sequence is not None:
                 put_together(self._path / trial.key.place, runs)
