@@ -117,6 +117,9 @@ def test_every_section_fits(visit: Callable[..., Any], name: str, width: int) ->
     spilled = """() => [...document.querySelectorAll('figure, .champion-card, .facts > div')]
         .filter(e => e.scrollWidth > e.clientWidth + 1 && e.checkVisibility()).map(e => e.textContent.slice(0, 60))"""
     assert page.evaluate(spilled) == []
+    mute = """() => [...document.querySelectorAll('figure:has(.plot, .heat, .bars)')]
+        .filter(e => !e.querySelector('.save button[title$=CSV]')).map(e => e.textContent.slice(0, 60))"""
+    assert page.evaluate(mute) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

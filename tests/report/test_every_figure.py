@@ -48,7 +48,10 @@ def died_out(run: Path) -> tuple[int, int]:
 
 
 def check_drawn(page: str) -> None:
-    """Assert that every stroke, tick and value of a page is a number within reach."""
+    """Assert that every stroke, tick and value of a page is a number within reach, and that each figure has its table."""
+    figures = re.findall(r"<figure>.*?</figure>", page, re.DOTALL)
+    drawn = [figure for figure in figures if re.search(r'class="(plot|heat|bars)"', figure)]
+    assert drawn and [figure[:99] for figure in drawn if "<table" not in figure] == []
     strokes = re.findall(r' d="([^"]*)"', page)
     numbers = [float(x) for stroke in strokes for x in re.findall(r"-?[\d.]+(?:e[-+]?\d+)?", stroke)]
     assert numbers and max(map(abs, numbers)) <= MOST

@@ -37,6 +37,7 @@ def scaled(values: Any, scale: str = "linear", choices: Sequence[float] = ()) ->
     return np.where(np.isfinite(values), values, np.nan)
 
 
+NUMBERS = 40  # places of each line that stand in the table under it
 Labelled = tuple[str, str, np.ndarray, np.ndarray]  # a line: see `lines_plot`
 
 
@@ -181,8 +182,9 @@ def plot(
 
 def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary: str) -> Markup:
     """A legend, and a line for each label, its looks, and places `at` and `values` along it; of values [3, X] the first
-    are a line, and the others the ends of the band around it."""
+    are a line, and the others the ends of the band around it. Below, the numbers of some of these places."""
     bands, layers, keys, below = [], [], [], list[tuple[np.ndarray, np.ndarray]]()
+    rows: list[list[Any]] = []
     for label, looks, at, values in lines:
         middle, *ends = y.place(np.atleast_2d(values))
         covered = sum(_lies_on(at, middle, *other) for other in below)
@@ -193,7 +195,19 @@ def lines_plot(x: Axis, y: Axis, lines: Iterable[Labelled], title: str, summary:
             bands.append(Stroke(band(x.place(at), *ends), f"area faint {looks}"))
         layers.append(Stroke(line(x.place(at), middle), f"curve {looks}"))
         keys.append((f"curve {looks}", label))
-    return parts.legend(keys) + plot([*bands, *layers], x, y, title, summary)
+        some = spaced(len(at), NUMBERS)
+        rows += [[label, *row] for row in np.vstack([at, values])[:, some].T.tolist() if math.isfinite(row[1])]
+    heads = ["line", x.label, y.label, "from", "to"][: max(map(len, rows), default=3)]
+    return (
+        parts.legend(keys)
+        + plot([*bands, *layers], x, y, title, summary)
+        + parts.folded(parts.table(heads, rows, title))
+    )
+
+
+def spaced(total: int, room: int) -> np.ndarray:
+    """Rows, evenly spaced with both ends among them, as many as there is room for."""
+    return np.unique(np.linspace(0, total - 1, min(total, max(1, room))).round().astype(int))
 
 
 def _lies_on(x: np.ndarray, y: np.ndarray, other_x: np.ndarray, other_y: np.ndarray) -> bool:

@@ -10,8 +10,8 @@ from scipy.stats import rankdata
 
 from shoal.core.space import Range
 from shoal.report import charts
-from shoal.report.charts import Axis, Stroke, scaled
-from shoal.report.layout import Layout, ends, spaced
+from shoal.report.charts import Axis, Stroke, scaled, spaced
+from shoal.report.layout import Layout, ends
 from shoal.report.lineage import Lineage
 from shoal.report.over_time import nothing
 from shoal.report.rendering import Figure, Markup, parts, prose
@@ -65,7 +65,9 @@ def effects(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
         (name, 100 * effect.importance / most, 100 * effect.by_chance / most, f"{effect.importance:.1%}", clear[name])
         for name, effect in ranked
     ]
-    importance = Figure(title, finding, prose("importance", shuffles=SHUFFLES), parts.bars(bars))
+    shares = [[name, effect.importance, effect.by_chance] for name, effect in ranked]
+    ranking = parts.folded(parts.table(["hyperparameter", "share of the variance", "by chance below"], shares, title))
+    importance = Figure(title, finding, prose("importance", shuffles=SHUFFLES), parts.bars(bars), ranking)
     reading = prose("effects", shuffles=SHUFFLES, copies=layout.run.method.copies)
     keys = [("median", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
     drawn = [_plot(layout, name, effect, clear[name]) for name, effect in found.items()]

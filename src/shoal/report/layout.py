@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.space import Range
 from shoal.report import charts
-from shoal.report.charts import Axis
+from shoal.report.charts import Axis, spaced
 from shoal.report.lineage import Lineage
 from shoal.report.run import Run
 from shoal.report.words import duration, text
@@ -132,11 +132,6 @@ class Layout:
             "origin": [np.full(len(table.uids), -1), *origin] if whole else None,
             "founders": table.founders[self.rows] if whole else None,
         }
-
-
-def spaced(total: int, room: int) -> np.ndarray:
-    """Rows, evenly spaced with both ends among them, as many as there is room for."""
-    return np.unique(np.linspace(0, total - 1, min(total, max(1, room))).round().astype(int))
 
 
 def quantile(values: np.ndarray, q: float) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
-from shoal.report.layout import FEW, Layout, spaced
+from shoal.report.layout import FEW, Layout
 from shoal.report.rendering import Figure, Markup, parts, prose
 
 Line = tuple[str, np.ndarray]  # its looks, and its values [G]
@@ -120,7 +120,7 @@ def nothing(heading: str, finding: str) -> Figure:
 
 
 def numbers(layout: Layout, columns: dict[str, np.ndarray], caption: str) -> Markup:
-    """The table behind a figure, for those who read rather than look: at most forty generations."""
-    rows = spaced(len(layout.table.generations), 40)
+    """The table behind a figure, for those who read rather than look."""
+    rows = charts.spaced(len(layout.table.generations), charts.NUMBERS)
     cells = [[int(layout.table.counted[row]), *(float(v[row]) for v in columns.values())] for row in rows]
     return parts.folded(parts.table(["generation", *columns], cells, caption))

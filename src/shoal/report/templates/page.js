@@ -81,9 +81,10 @@
     const rows = [...table.rows].map(row => [...row.cells].map(quoted).join());
     save(`${name}.csv`, `data:text/csv;charset=utf-8,${encodeURIComponent(rows.join('\n'))}`);
   }
-  for (const figure of document.querySelectorAll('figure:has(.plot)')) {
-    const name = figure.querySelector('h3').textContent, table = figure.querySelector('details table'), line = element('p', 'save');
-    for (const [word, act] of [['PNG', () => picture(figure, name)], ...(table ? [['CSV', () => numbers(table, name)]] : [])]) {
+  for (const figure of document.querySelectorAll('figure:has(.plot, table)')) {
+    const name = figure.querySelector('h3').textContent, table = figure.querySelector('table'), line = element('p', 'save');
+    const ways = {PNG: figure.querySelector('.plot') && (() => picture(figure, name)), CSV: table && (() => numbers(table, name))};
+    for (const [word, act] of Object.entries(ways).filter(([, act]) => act)) {
       const button = element('button', '', word);
       button.type = 'button';
       button.title = `Save this figure as ${word}`;
