@@ -27,6 +27,7 @@ class Run:
 
     def __init__(self, **options: Any):
         self.options, self.finished = options, 0
+        self.url = f"https://wandb.ai/lab/{options['project']}/runs/{options['id']}"
         self.points: dict[int, dict[str, float]] = {}
         self.summary: dict[str, float] = {}
         self.axes: dict[str, str] = {}
@@ -77,7 +78,10 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
             assert values == pytest.approx(shown[name], rel=1e-6), name
     assert run.summary["champion/test"] == result.summary["champion"]["evaluation"]["mean"]
     assert run.finished == 1
-    assert json.loads((run_dir / "wandb.json").read_text()) == {"population": run.options["id"]}
+    assert json.loads((run_dir / "wandb.json").read_text()) == {
+        "ids": {"population": run.options["id"]},
+        "url": run.url,
+    }
 
 
 def test_runs_are_called_as_is_asked(tmp_path: Path, opened: list[Run]) -> None:

@@ -331,7 +331,12 @@ def test_where_else_the_curves_are(tmp_path: Path) -> None:
     experiment = yaml.safe_load((run / "experiment.yaml").read_text())
     experiment["wandb"] = {"project": "walkers", "entity": "a lab", "mode": "offline"}
     (run / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    (run / "wandb.json").write_text(json.dumps({"ids": {"population": "1f"}, "url": "javascript:alert()"}))
     text, page = report(run)
-    assert '<a href="https://wandb.ai/a%20lab/walkers">a lab/walkers</a>' in text
+    assert '<a href="https://wandb.ai/a%20lab/walkers/runs/1f">https://' in text
+    (run / "wandb.json").write_text(json.dumps({"ids": {}, "url": "https://wandb.here/us/walkers/runs/2"}))
+    assert '<a href="https://wandb.here/us/walkers/runs/2">' in report(run)[0]
+    (run / "wandb.json").write_text("[]")
+    assert "At Weights &amp; Biases it is in project walkers, once" in " ".join(report(run)[0].split())
     assert "once wandb sync wandb/offline-run-* has sent it" in page.words
     assert "tensorboard --logdir tensorboard shows its curves" in page.words

@@ -29,7 +29,8 @@ POPULATION = "population"  # the run of W&B for the population
 class WandbRuns(Callback):
     """Logs the scalars of TensorBoard, over environment steps per member.
 
-    RUN/wandb.json holds the ids of its runs for a resume. Raises BadInput if the package is missing or login fails.
+    RUN/wandb.json holds the ids of its runs for a resume, and the address of the run for the population.
+    Raises BadInput if the package is missing or login fails.
     """
 
     def __init__(self, settings: WeightsAndBiases):
@@ -66,7 +67,7 @@ class WandbRuns(Callback):
         """Ids of the runs of W&B by name; empty if the file is damaged."""
         file = event.run_dir / "wandb.json"
         try:
-            known = parse_json(read_or_nothing(file) or "{}")
+            known = parse_json(read_or_nothing(file) or "{}").get("ids", {})
             return {name: id_ for name, id_ in known.items() if isinstance(id_, str)}
         except (ValueError, AttributeError):  # no JSON, or no mapping
             event.note(f"{file} is damaged: curves continue in new runs of W&B")
@@ -86,7 +87,7 @@ class WandbRuns(Callback):
         called = settings.name or run_dir.name
         if new:
             self._ids[name] = uuid.uuid4().hex[:12]
-            write_file(run_dir / "wandb.json", json.dumps(self._ids, indent=1).encode())
+            self._keep()
         try:
             self._runs[name] = self._wandb.init(
                 project=settings.project,
@@ -108,4 +109,11 @@ class WandbRuns(Callback):
             advice = "wandb: {mode: offline} records curves for a later upload"
             raise BadField("wandb", one_line(error), advice) from error
         self._runs[name].define_metric("*", step_metric=STEPS)
+        if name == POPULATION:
+            self._keep()
         return self._runs[name]
+
+    def _keep(self) -> None:
+        """Write the ids, and the address as far as it is known: offline there is none."""
+        known = {"ids": self._ids, "url": getattr(self._runs.get(POPULATION), "url", None)}
+        write_file(self._run_dir / "wandb.json", json.dumps(known, indent=1).encode())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 from shoal.core.atomic import write_file
 from shoal.report import best, diversity, family_tree, figures, generalisation, learning, search, tables
@@ -58,9 +59,19 @@ def render(run: Run) -> str:
     )
     return rendered(
         "page.html", title=title(run), header=overview(run), sections=[*_sections(layout)],
-        footer=parts.elsewhere(footer, inner(run.experiment, "wandb")),
+        footer=parts.elsewhere(footer, inner(run.experiment, "wandb"), _at_wandb(run)),
         data=layout.data if len(run.lineage.generations) else {},
     )  # fmt: skip
+
+
+def _at_wandb(run: Run) -> str:
+    """The address of a run at Weights & Biases, or the one that it will have once it is sent; empty if unknown."""
+    settings, given = inner(run.experiment, "wandb"), run.wandb.get("url")
+    if isinstance(given, str) and given.startswith("https://"):
+        return given
+    ids = inner(run.wandb, "ids")
+    steps = [settings.get("entity"), settings.get("project"), "runs", ids.get("population")]
+    return "/".join(["https://wandb.ai", *(quote(str(step), safe="") for step in steps)]) if all(steps) else ""
 
 
 def _sections(layout: Layout) -> Iterator[Section]:

@@ -57,6 +57,7 @@ class Run:
     metrics: list[dict[str, Any]]
     lineage: Lineage
     provenance: list[dict[str, Any]]
+    wandb: dict[str, Any] = field(default_factory=dict)  # its ids and its address there
     workers: tuple[Run, ...] = ()
 
     @property
@@ -203,6 +204,10 @@ class RunFiles:
     def lineage(self) -> list[dict[str, Any]]:
         return read_lines(self.path / "lineage.jsonl")
 
+    @cached_property
+    def wandb(self) -> dict[str, Any]:
+        return self._json("wandb.json")
+
     def _json(self, name: str) -> dict[str, Any]:
         return self.read(name, lambda file: inner(parse_json(read_text(file) or "{}")))
 
@@ -221,6 +226,7 @@ def read_run(path: Path) -> Run:
         metrics=files.metrics,
         lineage=tabulate(files.lineage),
         provenance=read_lines(path / "provenance.jsonl"),
+        wandb=files.wandb,
     )
 
 
