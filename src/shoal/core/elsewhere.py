@@ -52,6 +52,10 @@ NOT_HERE = {
         ("noise_type", "action_noise", "ou_noise"),
         "td3 explores with Gaussian noise, hyper.exploration_noise: for Ornstein-Uhlenbeck noise take agent sb3:TD3",
     ),
+    **dict.fromkeys(
+        ("anneal_lr", "lr_schedule", "lr_decay", "learning_rate_schedule", "use_linear_lr_decay"),
+        "for a linear decay of learning_rate to 0 write hyper.learning_rate_end_factor: 0",
+    ),
     "target_kl": "Shoal's ppo makes all its epochs, however far the policy has moved: take agent sb3:PPO to stop them early",
     # agents
     "a2c": "take sb3:A2C",

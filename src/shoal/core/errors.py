@@ -118,12 +118,14 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise unknown(field, name, known)
 
 
-def schedule_here(field: str, value: object) -> str:
-    """Translate a linear schedule of RL Zoo, such as lin_2.5e-4; nothing for other values."""
+def number_here(field: str, value: object) -> str:
+    """Say what to write in place of a value that is no number: for a linear schedule, such as lin_2.5e-4 of RL Zoo, and for
+    what other libraries have; nothing for other values."""
     for name in SCHEDULED:
-        if field.endswith(name) and isinstance(value, str) and value.startswith("lin_"):
-            return f"for a linear decay to 0 write {value.removeprefix('lin_')}, and {name}_end_factor: 0 beside it"
-    return ""
+        if field.endswith(name) and isinstance(value, str) and value.startswith("lin"):
+            first = value.removeprefix("linear").removeprefix("lin").strip("_()") or "the first value"
+            return f"for a linear decay to 0 write {first}, and {name}_end_factor: 0 beside it"
+    return NOT_HERE.get(spelt(field.rpartition(".")[2]), "")
 
 
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:

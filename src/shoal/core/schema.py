@@ -15,7 +15,7 @@ from operator import index
 from os import PathLike, fspath
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from shoal.core.errors import BadField, error_context, schedule_here, unknown
+from shoal.core.errors import BadField, error_context, number_here, unknown
 
 WORDS = {
     int: "a whole number",
@@ -108,7 +108,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if base in (list, tuple) and isinstance(value, (str, int, float)):
         raise BadField(place, f"must be a list: write [{', '.join(str(value).split(','))}]", value=f"{value!r}")
     if not isinstance(value, base) or (base is int and isinstance(value, bool)):
-        raise BadField(place, f"must be {WORDS.get(base, 'a list')}", schedule_here(place, value), value=f"{value!r}")
+        raise BadField(place, f"must be {WORDS.get(base, 'a list')}", number_here(place, value), value=f"{value!r}")
     return value
 
 
