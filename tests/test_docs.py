@@ -445,6 +445,14 @@ def test_every_selector_and_explorer_is_described(name: str, page: str) -> None:
     assert f"| `{name}` |" in TEXTS[page]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/how-to/choose_a_method.md"])
+def test_advice_has_the_figures_of_the_study(page: str) -> None:
+    """Of `pbt` with 32 members against one agent, and against the best of 32."""
+    row = r"\| pbt 32 \| (one agent|defaults 32) \| (\d+ %) "
+    figures = dict(re.findall(row, TEXTS["docs/results/population.md"]))
+    assert len(figures) == 2 and all(figure in TEXTS[page] for figure in figures.values())
+
+
 def test_what_the_architecture_says_is_somewhere_is_there() -> None:
     """Of the table "where is": every file, and every name in brackets in the file before it."""
     table = TEXTS["docs/architecture.md"].partition("| where is |")[2].partition("\n\n")[0]

@@ -49,3 +49,17 @@ def test_without_a_second_the_stats_stay_as_they_are() -> None:
 
 def test_contenders_join_in_this_order() -> None:
     assert Contenders().wanted(successes([0, 0, 4, 0], [2, 3, 0, 1]), 4) == [2, 1, 0, 3]
+
+
+def test_more_episodes_of_some() -> None:
+    """Ten in each of eight easier episodes: the two who played them come closer to one another, and not closer to the third.
+    Who breaks one has no fitness."""
+    stats = successes([1, 2, 3], [0, 0, 0])
+    stats = stats._replace(fitness=np.array([4.0, 2.0, 3.0]), std=np.ones(3), episodes=np.full(3, 8))
+    more = stats.with_more(np.array([0, 1]), np.full((2, 8), 10.0))
+    assert more.fitness.tolist() == [3.5, 2.5, 3.0]
+    assert more.std.tolist() == [0.5**0.5, 0.5**0.5, 1.0]
+    assert more.episodes.tolist() == [16, 16, 8]
+    broken = stats.with_more(np.array([0, 1]), np.array([[10.0, np.inf], [10.0, 10.0]]))
+    assert np.isnan(broken.fitness[0]) and broken.fitness[1:].tolist() == [2.0, 3.0]
+    assert np.isnan(stats._replace(episodes=np.ones(3, int)).with_more(np.array([0, 1]), np.ones((2, 1))).std[:2]).all()

@@ -38,7 +38,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
     "pbt": OF_PBT | {"default_members": 0.25},
     "successive_halving": OF_PBT
     | {"default_members": 0.25, "eta": 3, "min_members": 2, "rungs": [0.1, 0.3, 0.9], "between": "none"}
-    | {"last_choice": "fitness"},
+    | {"last_choice": "fitness", "race": True},
     "mf_pbt": {"periods": [2, 1], "explore": "resample"},
     "pb2": OF_PBT | {"rows": 5},
     "independent": {},
@@ -63,6 +63,7 @@ class Asked(NamedTuple):
     mine: np.ndarray
     state: Any
     decision: Decision | DistributionUpdate
+    in_doubt: np.ndarray  # before it
 
     def by_uid(self) -> Any:
         """The same in whatever order the stats were seen: the uids of parents, hyperparameters, who begins anew."""
@@ -71,7 +72,8 @@ class Asked(NamedTuple):
         if isinstance(self.decision, DistributionUpdate):
             return self.decision.weights[np.argsort(self.seen.uid)], hyper
         rank = np.argsort(order)
-        return self.seen.uid[self.decision.parents[order]], hyper, np.sort(rank[list(self.decision.ends)])
+        ends = np.sort(rank[list(self.decision.ends)])
+        return self.seen.uid[self.decision.parents[order]], hyper, ends, np.sort(self.seen.uid[self.in_doubt])
 
 
 def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
@@ -91,8 +93,9 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
         stats = PopulationStats(
             uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, (generation + 1) / (2 * GENERATIONS)
         )
-        state, decision = evolver.decide((0, generation), state, seen := stats.take(order), mine)
-        yield Asked(seen, mine, state, decision)
+        in_doubt = evolver.in_doubt(state, seen := stats.take(order), 0)
+        state, decision = evolver.decide((0, generation), state, seen, mine)
+        yield Asked(seen, mine, state, decision, in_doubt)
 
 
 def drawn(r: Range, rng: np.random.Generator) -> np.ndarray:
@@ -125,7 +128,7 @@ def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
     runs = (asked(kind, EVERYBODY, own), asked(kind, order, who), asked(kind, order, EVERYBODY))
     for one, other, whole in zip(*runs, strict=True):
         assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
-        seen, mine, state, decision = other
+        seen, mine, state, decision, _ = other
         assert isinstance(decision, Decision) and isinstance(whole.decision, Decision)
         assert decision.parents.shape == mine.shape and set(decision.parents) <= set(range(MEMBERS))
         assert all(x.shape == mine.shape and x.dtype == np.float32 for x in decision.hyper.values())

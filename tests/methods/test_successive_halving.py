@@ -116,6 +116,23 @@ def test_members_with_defaults_and_tuned_ones_end_separately() -> None:
     assert np.flatnonzero(kept).tolist() == [0, 1, 2, 3]
 
 
+def test_members_near_the_cut_play_more() -> None:
+    """Of each group those on both sides of it, from round to round half as many, and only where a rung is due."""
+    stats = at([5, 8, 6, 7, 1, 4, 2, 3])
+    assert sorted(halving().near_the_cut(stats, 4, 8, 0)) == [2, 3, 6, 7]
+    assert not len(halving().near_the_cut(stats, 4, 8, 1))
+    assert not len(halving().near_the_cut(at([5, 8, np.nan, np.nan, 1, 4, np.nan, np.nan]), 4, 8, 0)), (
+        "none is in doubt"
+    )
+    sixteen = at([*range(16)])
+    rounds = [sorted(halving(default_members=0).near_the_cut(sixteen, 8, 16, i).tolist()) for i in range(4)]
+    assert rounds == [[*range(4, 12)], [6, 7, 8, 9], [7, 8], []]
+    for race, progress, many in ((True, 0.3, 4), (True, 0.01, 0), (False, 0.3, 0)):
+        evolver = halving(race=race).evolver(SEARCH, 8)
+        state, _ = evolver.init((0,), np.arange(8))
+        assert len(evolver.in_doubt(state, stats._replace(progress=np.float64(progress)), 0)) == many
+
+
 def test_between_rungs_tuned_members_copy_one_another_or_nobody() -> None:
     stats = at([5, 9, 6, 7, 1, 4, 2, 3], progress=0.01)
     for between, parents in (("pbt", [0, 1, 2, 3, 5, 5, 5, 5]), ("none", [*range(8)])):

@@ -15,6 +15,7 @@ from support.runs import Signals, rows, same_run, tiny
 from shoal import Callback, Generation
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
+from shoal.core.population import PopulationStats
 from shoal.experiment.plan import planned
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
@@ -71,6 +72,28 @@ def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
             plan.kind.shard([np.arange(members)], plan.setup).close()
     assert [members for _, members in plan.sizes] == [8, 4, 2, 1]
     assert len(kept) == programs
+
+
+def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two of four, as many episodes together as all have in an evaluation, and then both of two. Who does better goes on,
+    and the steps are counted; in CartPole they are the returns."""
+    played, with_more = list[np.ndarray](), PopulationStats.with_more
+
+    def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray) -> PopulationStats:
+        played.append(returns)
+        return with_more(
+            self, rows, np.arange(len(rows), 0, -1.0)[:, None] * -1e3 + returns * 0
+        )  # the less fit one does better
+
+    monkeypatch.setattr(PopulationStats, "with_more", watched)
+    summary = train(halving(tmp_path / "run", method=HALVING | {"race": True})).summary
+    assert [returns.shape for returns in played] == [(2, 4), (2, 2)]
+    lines = rows(tmp_path / "run" / "lineage.jsonl")
+    fitness, left = ({row["uid"]: row["fitness"] for row in lines if row["generation"] == g} for g in (1, 2))
+    best_first = sorted(fitness, key=lambda uid: (-fitness[uid], uid))
+    assert sorted(left) == sorted([best_first[0], best_first[2]])
+    measured = sum(row["fitness"] * row["episodes"] for row in lines) + sum(returns.sum() for returns in played)
+    assert summary["evaluation_steps"] == measured + summary["champion"]["final_selection"]["steps"]
 
 
 def test_members_keep_their_names_and_nobody_is_copied_where_others_end(tmp_path: Path):

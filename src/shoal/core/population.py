@@ -48,6 +48,20 @@ class PopulationStats(NamedTuple):
         arrays = {name: x[rows] for name, x in self.arrays.items()}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
+    def with_more(self, rows: np.ndarray, returns: np.ndarray) -> PopulationStats:
+        """The same after more episodes of the members in K rows, returns [K, E], which the others have not played: these are
+        easier or harder for all who play them, so the mean of the K members stays."""
+        n, (_, k) = self.episodes[rows], returns.shape
+        fitness, std, episodes = self.fitness.copy(), self.std.copy(), self.episodes.copy()
+        means = np.where(np.isfinite(returns), returns, np.nan).mean(1)
+        pooled = (n * fitness[rows] + k * means) / (n + k)
+        squares = (n - 1) * np.nan_to_num(std[rows]) ** 2 + np.square(returns - means[:, None]).sum(1)
+        known = np.isfinite(pooled)
+        fitness[rows] = pooled + (fitness[rows] - pooled)[known].sum() / max(known.sum(), 1)
+        std[rows] = np.sqrt(np.where(n + k > 2, squares / np.maximum(n + k - 2, 1), np.nan))
+        episodes[rows] = n + k
+        return self._replace(fitness=fitness, std=std, episodes=episodes)
+
     def ranked(self) -> PopulationStats:
         """The same, with `ranks` as fitness where something breaks its ties; as they are exact, without a standard
         deviation."""
@@ -255,6 +269,8 @@ Select = Callable[[Seed, PopulationStats, np.ndarray], Selection]
 Explore = Callable[[Seed, Values, dict[str, Range], np.ndarray], Values]
 # (key, uid [N]) -> (state, hyper): the first hyperparameters, float32 [N] each; state: arrays to be saved
 Init = Callable[[Seed, np.ndarray], tuple[Any, Values]]
+# (state, stats [M], round) -> rows [K] of members that play more episodes before the decision, in a round; none: it is made
+InDoubt = Callable[[Any, PopulationStats, int], np.ndarray]
 # (key, state, stats [M], mine [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
 Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | DistributionUpdate]]
 
@@ -264,3 +280,4 @@ class PureEvolver(NamedTuple):
 
     init: Init
     decide: Decide
+    in_doubt: InDoubt = lambda state, stats, round_: np.arange(0)

@@ -132,6 +132,11 @@ RULES = (
         "breaks ties, and method {e.method_name} needs more of the fitness than its order",
         "leave it out",
     ),
+    Rule(
+        "fitness.source",
+        lambda e, m: getattr(m, "race", False) and e.fitness.source == "training",
+        "method.race lets members play evaluations: write evaluation",
+    ),
     _beside("python", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     _beside("processes", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     Rule(

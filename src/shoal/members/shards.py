@@ -226,6 +226,10 @@ class InTurn:
     def evaluation_steps(self) -> int:
         return sum(shard.evaluation_steps for shard in self._shards)
 
+    @evaluation_steps.setter
+    def evaluation_steps(self, steps: int) -> None:
+        self._shards[0].evaluation_steps += steps - self.evaluation_steps
+
     @property
     def compile_seconds(self) -> float:
         return self._shards[0].compile_seconds

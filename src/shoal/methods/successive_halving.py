@@ -38,6 +38,8 @@ class SuccessiveHalving(Pbt):
     """tuned members between rungs: pbt: they copy and explore; none: they go on"""
     last_choice: Literal["t_test", "fitness"] = "t_test"
     """the last tuned member goes on if significantly better (t_test), or if fitter (fitness)"""
+    race: bool = False
+    """at a rung, members near the cut play more episodes before it is made"""
 
     ends_members: ClassVar[bool] = True
     title: ClassVar[str] = "successive halving"
@@ -78,30 +80,55 @@ class SuccessiveHalving(Pbt):
         def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             return {"rungs": np.array(0)}, pbt.init(key, uid)[1]
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+        def remaining(state: Any, stats: PopulationStats) -> int:
+            """Members that go on at the rung that is due; 0 where none is."""
             rung = int(state["rungs"]) + 1
-            if rung < len(sizes) and is_due(sizes[rung][0], stats.progress, int(stats.generation.max()) + 1):
-                kept = self.kept(stats, sizes[rung][1], population)
+            due = rung < len(sizes) and is_due(sizes[rung][0], stats.progress, int(stats.generation.max()) + 1)
+            return sizes[rung][1] if due else 0
+
+        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+            if members := remaining(state, stats):
+                kept = self.kept(stats, members, population)
                 ends = tuple(np.flatnonzero(~kept[mine]).tolist())
-                return {"rungs": np.array(rung)}, unchanged(stats, mine)._replace(ends=ends)
+                return {"rungs": state["rungs"] + 1}, unchanged(stats, mine)._replace(ends=ends)
             if self.between == "none":
                 return state, unchanged(stats, mine)
             return state, pbt.decide(key, (), stats, mine)[1]  # type: ignore[return-value]
 
-        return PureEvolver(init, decide)
+        def in_doubt(state: Any, stats: PopulationStats, round_: int) -> np.ndarray:
+            members = remaining(state, stats) if self.race else 0
+            return self.near_the_cut(stats, members, population, round_) if members else np.arange(0)
+
+        return PureEvolver(init, decide, in_doubt)
 
     def kept(self, stats: PopulationStats, members: int, population: int) -> np.ndarray:
         """Mark the members that go on, bool [M]. Ties go to the lower uid; members without a fitness end first."""
-        default = self.holds_defaults(stats.uid, population)
+        groups = self._groups(stats.uid, members, population)
         fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
-        held = self.defaults_among(members)
-        if not (default.any() and (~default).any()):
-            return _fittest(fitness, stats.uid, np.ones(len(default), bool), members)
-        if held < members:
-            return _fittest(fitness, stats.uid, default, held) | _fittest(fitness, stats.uid, ~default, members - held)
-        if self.last_choice == "t_test":
+        default = self.holds_defaults(stats.uid, population)
+        if len(groups) == 1 and self.last_choice == "t_test" and default.any() and (~default).any():
             fitness = np.where(default | _significantly_better(stats, fitness, default), fitness, -np.inf)
-        return _fittest(fitness, stats.uid, np.ones(len(default), bool), members)
+        kept = np.zeros(len(default), bool)
+        for group, places in groups:
+            kept[_best_first(fitness, stats.uid, group)[:places]] = True
+        return kept
+
+    def near_the_cut(self, stats: PopulationStats, members: int, population: int, round_: int) -> np.ndarray:
+        """The rows of members on both sides of where a rung cuts, of each group half as many from round to round: those that
+        are clearly better or worse need no more episodes (Bubeck, Wang & Viswanathan 2013)."""
+        rows = []
+        for group, places in self._groups(stats.uid, members, population):
+            best_first = _best_first(stats.fitness, stats.uid, group & np.isfinite(stats.fitness))
+            width = (min(places, len(best_first) - places) + 1) // 2 >> round_
+            rows += best_first[max(places - width, 0) : places + max(width, 0)].tolist()
+        return np.array(rows, np.int64)
+
+    def _groups(self, uid: np.ndarray, members: int, population: int) -> list[tuple[np.ndarray, int]]:
+        """The groups, bool [M], that end separately, each with how many of it go on."""
+        default, held = self.holds_defaults(uid, population), self.defaults_among(members)
+        if held < members and default.any() and (~default).any():
+            return [(default, held), (~default, members - held)]
+        return [(np.ones(len(uid), bool), members)]
 
 
 def is_due(rung: float, progress: float, generations: int) -> bool:
@@ -110,12 +137,10 @@ def is_due(rung: float, progress: float, generations: int) -> bool:
     return rung <= progress * (1 + 0.5 / generations) and progress < 1
 
 
-def _fittest(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray, members: int) -> np.ndarray:
-    """Mark so many of the fittest members of a group, bool [M]."""
+def _best_first(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The rows of the members of a group, the fittest first."""
     best_first = np.lexsort((uid, -fitness))
-    kept = np.zeros(len(uid), bool)
-    kept[best_first[group[best_first]][:members]] = True
-    return kept
+    return best_first[group[best_first]]
 
 
 def _significantly_better(stats: PopulationStats, fitness: np.ndarray, default: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
 from shoal.run.final_selection import episodes_of, places
 from shoal.run.provenance import FILE
+from shoal.run.race import after_race
 from shoal.run.result import as_json, final_evaluation
 from shoal.run.rundir import Totals
 from shoal.run.start import to_save
@@ -100,6 +101,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     last = done >= 1 or bool(c.experiment.stop.reached(trend))
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
     wanted = state.contenders.wanted(shared.stats, candidates)
+    shared = after_race(c, state, shared)
     key = derive((c.experiment.seed,), generation, "decide")
 
     def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:

@@ -1,0 +1,28 @@
+"""More episodes for members about whom a decision is in doubt, before it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shoal.core.keys import derive
+from shoal.distributed.synchronous import KnownMembers
+from shoal.members.acting import Policy
+from shoal.run.context import Context, State
+
+
+def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
+    """The members with a fitness of more episodes where the evolver asks for it before it decides. In each round those in
+    doubt play the same new ones, together as many as all members have in an evaluation."""
+    shard: Any = state.shard  # of compiled members, which alone may end, and whose count of steps may be added to
+    e, members, round_ = c.experiment, shared.members, 0
+    levels = "test" if e.levels is None else e.fitness.levels
+    while len(rows := c.plan.evolver.in_doubt(state.evolution, members, round_)):
+        hyper = [{name: float(x[row]) for name, x in members.hyper.items()} for row in rows]
+        policies = [Policy(shard.snapshot(int(row))[0], x) for row, x in zip(rows, hyper, strict=True)]
+        episodes = c.plan.evaluation.episodes * len(members.uid) // len(rows)
+        played = shard.test(policies, derive((e.seed,), state.done, "race", round_), episodes, levels)
+        shard.evaluation_steps += played.steps
+        members, round_ = members.with_more(rows, played.returns), round_ + 1
+    return shared._replace(
+        members=members, evaluation_steps=shard.evaluation_steps if round_ else shared.evaluation_steps
+    )
