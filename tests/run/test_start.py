@@ -19,6 +19,7 @@ from shoal.commands.doctor.checks import warm_start
 from shoal.core.arrays import arrays_in, pack
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
+from shoal.core.keys import derive
 from shoal.distributed.processes import Processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
@@ -119,7 +120,7 @@ def test_all_members_begin_as_a_champion(first: Path) -> None:
     assert told["members"] == [{"uid": i, "parent": uid} for i in range(4)]
 
 
-def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
+def test_the_fittest_go_on_or_have_children_where_populations_differ(first: Path) -> None:
     end, folder = saved(first), max((first / "checkpoints").iterdir())
     path, manifest = folder / "shard-0000.safetensors", json.loads((folder / "manifest.json").read_text())
     data = save(load_file(path) | {"fitness": np.array([3.0, np.nan, 1.0, 2.0])})
@@ -130,6 +131,16 @@ def test_of_a_larger_population_the_fittest_go_on(first: Path) -> None:
     same(learned(begun), {name: x[[0, 3]] for name, x in learned(end).items()})
     told = json.loads((first.parent / "second" / "init_from.json").read_text())
     assert told["members"] == [{"uid": 0, "parent": 0}, {"uid": 1, "parent": 3}]
+    grown = make_plan(after(first, population=9))
+    origin, (_, new) = read_origin(grown), grown.evolver.init(derive((5,), 0, "hyper"), np.arange(9))
+    assert origin is not None and origin.uid == [0, 1, 2, 3, *(0, 3, 2), *(0, 3)], (
+        "one without a fitness has no children"
+    )
+    shutil.rmtree(first.parent / "second")
+    begun = at_the_start(after(first, population=9))
+    same(learned(begun), {name: x[origin.uid] for name, x in learned(end).items()})
+    name = f"{HYPER}learning_rate"
+    np.testing.assert_array_equal(begun[name], np.append(end[name], new["learning_rate"][4:]))
 
 
 # Where the parameters of the mean are: in what members share, and in a champion.
@@ -172,14 +183,13 @@ def test_it_is_a_run_of_its_own_that_needs_the_first_no_more(first: Path, monkey
 @pytest.mark.parametrize(
     "changes",
     [
-        {"population": 8},
         {"config": CONFIG | {"layers": [4]}},
         {"init_from": "first/champion"} | SAC,
         {"init_from": "nowhere"},
         {"method": "es", "agent": "policy", "config": {}},
         {"method": "dvd", "env": "Pendulum-v1", "config": {}},
     ],
-    ids=["population", "widths", "agent", "nowhere", "es", "dvd"],
+    ids=["widths", "agent", "nowhere", "es", "dvd"],
 )
 def test_what_does_not_fit_is_told(
     first: Path, changes: dict[str, Any], said: Said, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,9 @@ from shoal.experiment.experiment import CHANGEABLE, Experiment
 from shoal.experiment.files import differing, of_run, to_dict
 from shoal.experiment.trust import check_code
 
+# Budgets, the state of methods, and the bits of members that train together are those of so many members.
+INSTEAD = {"population": "train with --init-from RUN begins another, whose further members are children of the fittest"}
+
 
 def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experiment:
     """The experiment of a run that goes on with these fields: what they leave out stays as the run has it.
@@ -39,7 +42,8 @@ def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> No
     file could not name."""
     for path, old, new in differing(plain(to_dict(run)), plain(to_dict(now))):
         if path not in CHANGEABLE and not (objects and _again(old, new)):
-            raise BadField(path, "a run goes on as it was begun", f"may change: {', '.join(CHANGEABLE)}")
+            advice = INSTEAD.get(path, f"may change: {', '.join(CHANGEABLE)}")
+            raise BadField(path, "a run goes on as it was begun", advice)
 
 
 def _completed(before: Any, now: Any, path: str) -> Any:

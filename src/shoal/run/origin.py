@@ -22,7 +22,8 @@ from shoal.run.members import read_members
 class Origin(NamedTuple):
     """The beginning of N members.
 
-    learned: of each, as the first part of a `snapshot`; hyper: float32 [N] each, of those that both runs tune
+    learned: of each, as the first part of a `snapshot`
+    hyper: float32 [K] each, of those that both runs tune, and of the first K members, which go on
     run, generation, uid [N]: whose it was, and when; None of a file of another program, which is then the `run`
     """
 
@@ -92,18 +93,20 @@ def _check_levels(e: Experiment) -> None:
 
 
 def _population(plan: Plan, run: Path) -> Origin:
-    """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest."""
+    """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest.
+
+    Those beyond are children of the fittest, who take turns, with hyperparameters as new members have them.
+    """
     e, earlier = plan.experiment, of_run(run)
     if plan.kind.sampled:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("init_from", problem, f"write {run / 'champion'}", value=e.init_from)
     saved = read_members(run)
-    if len(saved.uid) < e.population:
-        problem = f"{run} has {len(saved.uid)} members, and this population is of {e.population}"
-        raise BadField("init_from", problem, f"take at most as many, or write {run / 'champion'}, which fits all")
-    fitness = np.where(np.isfinite(saved.fitness), saved.fitness, -np.inf)
-    rows = np.sort(np.argsort(-fitness, kind="stable")[: e.population])
+    sound = np.isfinite(saved.fitness)
+    order = np.argsort(-np.where(sound, saved.fitness, -np.inf), kind="stable")
+    rows = np.sort(order[: e.population])
     hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
+    rows = np.append(rows, np.resize(order[: max(1, sound.sum())], e.population - len(rows)))
     learned = _fitting(plan, run, [saved.learned[row] for row in rows])
     return Origin(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
 

@@ -172,7 +172,8 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
     evolution, hyper = c.plan.evolver.init(derive((c.experiment.seed,), 0, "hyper"), uid)
-    hyper |= {} if origin is None else origin.hyper
+    if origin is not None:
+        hyper |= {name: np.append(x, hyper[name][len(x) :]) for name, x in origin.hyper.items()}
     members = c.members(uids)
     rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
