@@ -165,11 +165,24 @@ def test_figures_are_saved(visit: Callable[..., Any]) -> None:
     """As a picture, and the numbers behind it as a table."""
     page = visit()
     for section, word, start in (("best", "PNG", b"\x89PNG"), ("fitness", "CSV", b'"generation","best"')):
-        with page.expect_download() as saved:
-            page.locator(f"#{section} figure .save button", has_text=word).first.click()
-        assert Path(saved.value.path()).read_bytes().startswith(start) and saved.value.suggested_filename.endswith(
-            word.lower()
-        )
+        saved, name = downloaded(page, page.locator(f"#{section} figure .save button", has_text=word).first)
+        assert saved.startswith(start) and name.endswith(word.lower())
+
+
+def test_a_figure_of_several_plots_is_saved_whole(visit: Callable[..., Any]) -> None:
+    page = visit()
+    page.evaluate("document.querySelectorAll('#best details').forEach(d => d.open = true)")
+    figure = page.locator("#best figure:has(.pair)")
+    rows = {plot.bounding_box()["y"] for plot in figure.locator(".plot").all()}
+    saved, _ = downloaded(page, figure.locator(".save button", has_text="PNG"))
+    assert len(rows) > 1 and int.from_bytes(saved[20:24]) > 2 * (max(rows) - min(rows)), "the height of the picture"
+
+
+def downloaded(page: Any, button: Any) -> tuple[bytes, str]:
+    """What a click on the button saves, and the name of its file."""
+    with page.expect_download() as saved:
+        button.click()
+    return Path(saved.value.path()).read_bytes(), saved.value.suggested_filename
 
 
 def test_closed_sections_open_from_the_bar(visit: Callable[..., Any]) -> None:

@@ -102,7 +102,7 @@ def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
     )
     title = "Fitness and values of the members"
     drawn = charts.plot(
-        strokes, x, y, title, finding, height=24 + 52 * len(rows), style="margin-left:190px;--label:180px;"
+        strokes, x, y, title, finding, height=24 + 52 * len(rows), style="--left:190px;--label:180px;"
     )  # fmt: skip
     held = [[int(table.uids[shown[m]]), *(float(values[m]) for values, _ in rows.values())] for m in ranked[::-1]]
     listed = parts.folded(parts.table(["member", *rows], held, title))

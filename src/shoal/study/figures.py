@@ -51,7 +51,7 @@ def rows_drawn(rows: Sequence[IntervalRow], label: str, title: str) -> Markup:
     width = min(240, max(140, 8 * max(len(r.label) for r in rows)))  # pixels for the labels
     return charts.plot(
         layers, x, y, title, "A ring for each row, with its interval.", height=60 + 46 * len(rows),
-        style=f"margin-left:{width + 10}px;--label:{width}px;",
+        style=f"--left:{width + 10}px;--label:{width}px;",
     )  # fmt: skip
 
 

@@ -42,39 +42,41 @@
     [link.href, link.download] = [address, name];
     link.click();
   }
-  function picture(figure, name) {
-    const plot = figure.querySelector('.plot:not([hidden])'), svg = plot.querySelector('svg').cloneNode(true);
-    const keys = figure.querySelector('.legend'), of = plot.getBoundingClientRect(), whole = figure.getBoundingClientRect();
-    const top = Math.min(of.top - 44, keys ? keys.getBoundingClientRect().top - 12 : Infinity), bottom = Math.max(of.bottom + 52, keys ? keys.getBoundingClientRect().bottom + 12 : 0);
-    const shown = plot.querySelectorAll('path');
+  function drawing(plot) {  // as an image of its own
+    const svg = plot.querySelector('svg').cloneNode(true), shown = plot.querySelectorAll('path'), of = plot.getBoundingClientRect();
     svg.querySelectorAll('path').forEach((path, i) => { for (const name of PAINT) path.style.setProperty(name, getComputedStyle(shown[i]).getPropertyValue(name)); });
     svg.setAttribute('width', of.width);
     svg.setAttribute('height', of.height);
-    const image = new Image(), canvas = element('canvas'), pen = canvas.getContext('2d');
-    image.onload = () => {
-      [canvas.width, canvas.height] = [2 * whole.width, 2 * (bottom - top)];
-      pen.scale(2, 2);
-      pen.fillStyle = getComputedStyle(figure).backgroundColor;
-      pen.fillRect(0, 0, whole.width, bottom - top);
-      pen.translate(-whole.left, -top);
-      pen.drawImage(image, of.left, of.top, of.width, of.height);
-      for (const key of figure.querySelectorAll('.key')) {
-        const box = key.getBoundingClientRect();
-        pen.fillStyle = getComputedStyle(key).color;
-        pen.fillRect(box.left, box.top, box.width, Math.max(2, box.height));
-      }
-      pen.textBaseline = 'middle';
-      for (const word of [...plot.querySelectorAll('.words i'), ...figure.querySelectorAll('.legend li')]) {
-        if (!word.lastChild) continue;
-        const range = document.createRange(), look = getComputedStyle(word);
-        range.selectNodeContents(word.lastChild);
-        const box = range.getBoundingClientRect(), lines = word.lastChild.textContent.trim().split('\n');
-        [pen.font, pen.fillStyle] = [look.font, look.color];
-        if (box.width) lines.forEach((line, i) => pen.fillText(line, box.left, box.top + box.height * (i + .5) / lines.length));
-      }
-      save(`${name}.png`, canvas.toDataURL());
-    };
+    const image = new Image();
     image.src = `data:image/svg+xml,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
+    return new Promise(done => { image.onload = () => done(image); });
+  }
+  async function picture(figure, name) {
+    const plots = [...figure.querySelectorAll('.plot:not([hidden])')], images = await Promise.all(plots.map(drawing));
+    const boxes = plots.map(plot => plot.getBoundingClientRect()), keys = figure.querySelector('.legend')?.getBoundingClientRect(), whole = figure.getBoundingClientRect();
+    const top = Math.min(...boxes.map(box => box.top - 44), keys ? keys.top - 12 : Infinity), bottom = Math.max(...boxes.map(box => box.bottom + 52), keys ? keys.bottom + 12 : 0);
+    const canvas = element('canvas'), pen = canvas.getContext('2d');
+    [canvas.width, canvas.height] = [2 * whole.width, 2 * (bottom - top)];
+    pen.scale(2, 2);
+    pen.fillStyle = getComputedStyle(figure).backgroundColor;
+    pen.fillRect(0, 0, whole.width, bottom - top);
+    pen.translate(-whole.left, -top);
+    images.forEach((image, i) => pen.drawImage(image, boxes[i].left, boxes[i].top, boxes[i].width, boxes[i].height));
+    for (const key of figure.querySelectorAll('.key')) {
+      const box = key.getBoundingClientRect();
+      pen.fillStyle = getComputedStyle(key).color;
+      pen.fillRect(box.left, box.top, box.width, Math.max(2, box.height));
+    }
+    pen.textBaseline = 'middle';
+    for (const word of figure.querySelectorAll('.plot:not([hidden]) .words i, .legend li, h4')) {
+      if (!word.lastChild) continue;
+      const range = document.createRange(), look = getComputedStyle(word);
+      range.selectNodeContents(word.lastChild);
+      const box = range.getBoundingClientRect(), lines = word.lastChild.textContent.trim().split('\n');
+      [pen.font, pen.fillStyle] = [`${look.fontWeight} ${look.fontSize} ${look.fontFamily}`, look.color];
+      if (box.width) lines.forEach((line, i) => pen.fillText(line, box.left, box.top + box.height * (i + .5) / lines.length));
+    }
+    save(`${name}.png`, canvas.toDataURL());
   }
   function numbers(table, name) {
     const quoted = cell => `"${cell.textContent.replaceAll('"', '""')}"`;
