@@ -88,9 +88,14 @@ class Driver:
                 live.stop()
         return [worker.code or DONE for worker in self._launched]
 
+    @property
+    def _asked(self) -> bool:
+        """True once all shall stop: by a signal to the driver, or in the workspace."""
+        return bool(self._heard) or read_or_nothing(self._path / STOP) not in ("", self._stops)
+
     def _attend(self) -> None:
         """Stop where that is asked for, and see who has ended."""
-        if not self._stopping and (self._heard or read_or_nothing(self._path / STOP) not in ("", self._stops)):
+        if self._asked:
             self._stop("stopping: each worker after its generation; once more to end them at once")
         if len(self._heard) > 1 and not self._killed:
             self._killed = True
@@ -104,7 +109,7 @@ class Driver:
         if code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")
-        elif code in (DONE, INTERRUPTED) or self._stopping:
+        elif code == DONE or self._stopping or self._asked:
             worker.code = DONE if code == DONE else INTERRUPTED
         else:
             reached = self._reached(worker.name)
