@@ -7,7 +7,7 @@ import shutil
 from itertools import takewhile
 from pathlib import Path
 
-from shoal.core.errors import BadInput, unknown
+from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.escape import in_shell
 from shoal.records.screen import Screen, plain_table, styled
 
@@ -29,6 +29,8 @@ def names() -> list[str]:
 
 def found(file: Path, study: bool = False) -> Path:
     """The user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
+    from shoal.environments import suites
+
     if file.exists():
         return file
     known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}
@@ -37,6 +39,9 @@ def found(file: Path, study: bool = False) -> Path:
     if file.suffix:
         return file
     if str(file) not in known:
+        if not study and (":" in str(file) or suites.VERSION.search(str(file))):
+            suites.resolve(str(file))
+            raise BadField("experiment", "is an environment", f"write --env {file}", value=f"'{file}'")
         raise unknown("experiment", str(file), known)
     return folder() / f"{known[str(file)]}.yaml"
 
