@@ -27,7 +27,7 @@ from shoal.commands.endings import selection_bias
 from shoal.core.extras import install
 from shoal.core.space import Range
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, WeightsAndBiases
+from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import load
 from shoal.members import devices
 from shoal.members.compilation_cache import BOUND
@@ -152,6 +152,7 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
     "interval": ("4_096", 4096),
     "budget": ("1e6", 1_000_000),
     "time_limit": ("1.5h", 5400.0),
+    "stop": ("{patience: 5}", Stop(patience=5)),
     "shards": ("2", 2),
     "exchange": ("{name: mpi, timeout: 60}", ExchangeSettings("mpi", 60.0)),
     "seed": ("7", 7),
