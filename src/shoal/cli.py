@@ -115,12 +115,10 @@ def evaluate(
     look_here(trust_code)
     with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, sampled)
-    fitness = outcome["selection_fitness"]
-    console().print(
-        f"{scored(outcome)} over {outcome['episodes']} episodes "
-        f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
-        f"{'' if fitness is None else f'; {fitness:.4g} when selected'}"
-    )
+    fitness, extremes = outcome["selection_fitness"], f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
+    how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
+    selected = "" if fitness is None else f"; {fitness:.4g} when selected"
+    console().print(f"{scored(outcome)} {how}{selected}")
     return DONE
 
 

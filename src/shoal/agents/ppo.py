@@ -16,6 +16,9 @@ larger of itself and that of V(s) clipped to V_old(s) ± ε.
 
 With `recurrent`, pi and V also depend on the state of an LSTM. The parts are then whole environments, each a sequence of T
 steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
+
+Where two seats take turns, one member plays both: s[t+1] is then the next observation of the same seat, and A[t+1] its
+advantage.
 """
 
 from __future__ import annotations
@@ -31,12 +34,14 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import order
 from shoal.core.schema import build
+from shoal.core.spec import SEAT
 from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl.actor_critic import ActorCritic
-from shoal.rl.advantages import generalised_advantages
+from shoal.rl.advantages import advantages_in_turns, generalised_advantages
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
+from shoal.rl.networks import Categorical
 from shoal.rl.normalize import Statistics, empty, running_returns, update_statistics
 from shoal.rl.observations import empty_statistics, update_all_statistics
 from shoal.rl.steps import bounded, usable, without
@@ -84,6 +89,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     config = build(PpoConfig, settings, "config.")
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
+    if spec.turns and config.recurrent:
+        problem = "is of no use in games, where an observation has all that a seat knows"
+        raise BadField("config.recurrent", problem, "leave it out", value=config.recurrent)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
     steps = config.rollout * config.environments
     rows = config.environments if config.recurrent else steps  # which minibatches divide among them
@@ -122,7 +130,13 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def value(learned: PpoLearned, obs: PyTree, carry: Any) -> jax.Array:
         """Values of observations; NaN for those that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
+        values = values * (1 - 2 * obs[SEAT]) if spec.turns else values
         return jnp.where(bounded(obs, 1), values, jnp.nan)
+
+    def probabilities(learned: PpoLearned, obs: PyTree) -> jax.Array:
+        distribution, _ = networks.act(learned.params, learned.observations, obs, ())
+        assert isinstance(distribution, Categorical)
+        return jnp.exp(distribution.logits)
 
     def weighed(part: Minibatch) -> Minibatch:
         """Scale the weights of a minibatch, so that weighted sums are means over its steps."""
@@ -212,9 +226,12 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
         # Steps that are left out have an advantage of 0, and add nothing to those before them.
         value = rollout.extras.value
-        advantage = generalised_advantages(
-            reward, value, rollout.bootstrap_value, terminated, truncated, hyper.discount, hyper.gae_lambda
-        )
+        rates = hyper.discount, hyper.gae_lambda
+        if spec.turns:
+            after, ended = rollout.bootstrap_value[-1], jnp.maximum(terminated, truncated)
+            advantage = advantages_in_turns(reward, value, after, ended, rollout.obs[SEAT], *rates)
+        else:
+            advantage = generalised_advantages(reward, value, rollout.bootstrap_value, terminated, truncated, *rates)
         obs, carry, frames = rollout.obs, rollout.carry, None
         if config.frame_stack > 1:
             obs, carry, frames = of_rollout(carry, obs, is_first)
@@ -243,5 +260,5 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout, config.environments)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
-    agent = agent._replace(value=value, cut=cut, sees=networks.sees)
+    agent = agent._replace(value=value, cut=cut, sees=networks.sees, probabilities=probabilities)
     return stacking(agent, spec, config.frame_stack)

@@ -177,9 +177,11 @@ def selection_bias(champion: Mapping[str, Any]) -> str:
 
 
 def scored(tested: Mapping[str, Any]) -> str:
-    """Mean return and standard error of a final evaluation."""
+    """Mean return and standard error of a final evaluation, or exploitability."""
     if tested["mean"] is None:
         return "no return"
+    if tested.get("exact"):
+        return f"exploitability {-tested['mean']:.4g}"
     return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
 
 
@@ -193,7 +195,8 @@ def _print_result(result: Result, screen: Screen) -> int:
     if champion is not None and not result.already:
         test = champion["evaluation"]
         line = styled(
-            *("champion: ", (scored(test), "bold"), f" on {test['episodes']} held-out episodes "),
+            *("champion: ", (scored(test), "bold")),
+            " " if test.get("exact") else f" on {test['episodes']} held-out episodes ",
             f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} training steps "
             f"and {summary['evaluation_steps']:,} evaluation steps in "
             f"{summary['seconds']:.0f} s, of which compiling {summary['compile_seconds']:.0f} s",

@@ -75,7 +75,8 @@ def evaluate(
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")
     extremes = {"min": float(finite.min()), "max": float(finite.max())}
-    return statistics(returns) | extremes | {"selection_fitness": champion.fitness}
+    exact = {"exact": True} if e.fitness.source == "exploitability" else {}
+    return statistics(returns) | exact | extremes | {"selection_fitness": champion.fitness}
 
 
 def with_sampled_actions(e: Experiment) -> Experiment:

@@ -120,8 +120,8 @@ class ChampionSoFar:
 
 
 NOBODY = ChampionSoFar(level=-np.inf)
-EARLIER = 4  # generations whose best member stays a contender for its level, and as many for its fitness
 SMOOTHING = 4  # generations whose best fitness makes the level of one, about
+EARLIER = 4  # generations whose best member stays a contender for its level, and as many for its fitness
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,14 @@ class Contenders:
         may be no luck; the highest level first
     last: members of the last generation, once there is one, the fittest first
     level: of the newest generation, whose number among those that have one is `measured`
+    smoothing: generations whose best fitness makes the level of one, about; 1 where fitness is exact
     """
 
     earlier: tuple[ChampionSoFar, ...] = ()
     last: tuple[ChampionSoFar, ...] = ()
     level: float = 0.0
     measured: int = 0
+    smoothing: int = SMOOTHING
 
     @property
     def champion(self) -> ChampionSoFar:
@@ -171,11 +173,12 @@ class Contenders:
             return replace(self, last=())
         level = self._level(stats)
         new = tuple(ChampionSoFar.at(stats, row, level, what) for row, what in zip(rows, learned, strict=True))
-        return Contenders(_best((*new[:1], *self.earlier)), new if last else (), level, self.measured + 1)
+        earlier, newest = _best((*new[:1], *self.earlier)), new if last else ()
+        return replace(self, earlier=earlier, last=newest, level=level, measured=self.measured + 1)
 
     def _level(self, stats: PopulationStats) -> float:
         """The level with one more generation: a mean of all at first, then an exponential one."""
-        count = min(self.measured + 1, SMOOTHING)
+        count = min(self.measured + 1, self.smoothing)
         return self.level + stats.best / count - self.level / count  # as their difference may be infinite
 
 

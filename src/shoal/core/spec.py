@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 ACTOR, CRITIC = "state", "privileged_state"  # keys of observations that say who sees them
 MASK = "action_mask"  # key of observations that says which choices are legal: not 0, of each choice of each action
+SEAT = "seat"  # key of observations that says whose turn it is, 0 or 1; rewards are those of seat 0, which seat 1 loses
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class Spec:
     def masked(self) -> bool:
         """True where observations say which choices are legal."""
         return isinstance(self.obs_shape, dict) and MASK in self.obs_shape and not isinstance(self.action, Continuous)
+
+    @property
+    def turns(self) -> bool:
+        """True where two seats take turns, and observations say whose it is."""
+        return self.masked and SEAT in self.obs_shape
 
 
 def each(function: Callable[..., Any], *observations: Any) -> Any:

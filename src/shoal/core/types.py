@@ -85,12 +85,14 @@ class Agent(NamedTuple):
     warm_up: environment steps of a member before its first update
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
-        its steps: rollouts keep these values where episodes are truncated and after their last step, and no such observation
+        its steps: rollouts keep these values where episodes are truncated and after their last step, and no such
+        observation; where two seats take turns, the value of seat 0
     parts: what learners made for this agent need of it, such as its networks
     cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
         replay buffer end theirs, and sums over an episode begin anew
     sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
         () is all
+    probabilities: (learned, obs [B, ...]) -> float32 [B, choices], those of its actions, of an agent that can play games
     """
 
     init: Callable[..., Member]
@@ -108,6 +110,7 @@ class Agent(NamedTuple):
     parts: Any = None
     cut: Callable[[PyTree], PyTree] = _same
     sees: tuple[str, ...] = ()
+    probabilities: Callable[..., Array] | None = None
 
     @property
     def space(self) -> dict[str, Range]:

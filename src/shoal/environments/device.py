@@ -19,6 +19,7 @@ from shoal.core.errors import BadField
 from shoal.core.spec import ActionSpace, Spec, none_legal, who_sees
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed
+from shoal.environments.games.tree import Tables
 
 LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
 LIMITS = ("max_steps_in_episode", "time_limit", "episode_length")  # options that say how many steps an episode may have
@@ -39,6 +40,7 @@ class DeviceEnvironment(NamedTuple):
     info: (state) -> numbers that it gives beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
     episode_limit: steps after which every episode ends, where that is known
+    game: the tables of it where it is a game of two seats, which is known as a whole
 
     An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
     """
@@ -52,6 +54,7 @@ class DeviceEnvironment(NamedTuple):
     with_env_parameters: Callable[[Mapping[str, Any]], DeviceEnvironment] | None = None
     info: Callable[[PyTree], Mapping[str, Any]] | None = None
     episode_limit: int | None = None
+    game: Tables | None = None
 
 
 def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any]) -> DeviceEnvironment:

@@ -13,7 +13,8 @@ from shoal.environments.objective import Objective
 class EvaluationConfig:
     """Settings of the evaluations that give members their fitness and test champions.
 
-    source: whole episodes without learning, or the training episodes of the interval
+    source: whole episodes without learning, the training episodes of the interval, or what is to be exploited in a policy
+        of a game, which is known exactly
     episodes: E, per member and evaluation
     greedy: act without exploration noise in evaluations
     step_limit: of an evaluation, for environments that never end
@@ -22,7 +23,7 @@ class EvaluationConfig:
     levels: of each purpose; empty where there are no levels. measured_on: the purpose whose levels give the fitness
     """
 
-    source: Literal["evaluation", "training"] = "evaluation"
+    source: Literal["evaluation", "training", "exploitability"] = "evaluation"
     episodes: int = 8
     greedy: bool = True
     step_limit: int = 100_000

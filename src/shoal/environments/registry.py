@@ -13,6 +13,8 @@ from shoal.core.user_code import call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
 from shoal.environments.device import DeviceEnvironment
+from shoal.environments.games.environment import make_game, of_game
+from shoal.environments.games.tree import GameTree, Tables
 from shoal.environments.gymnasium import (
     gymnasium_environment,
     missing_extras,
@@ -46,6 +48,7 @@ SUITES = {
     "playground": Suite(playground_environment, True),
     "gym": Suite(_of_gymnasium, False, lambda name: True, missing_extras),
     "envpool": Suite(envpool.envpool_environment, False, envpool.EQUAL.__contains__),
+    "game": Suite(make_game, True),
 }
 
 
@@ -67,13 +70,15 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
         call_own("env", env, made.close)
         return own_gymnasium_environment(factory, env, options)
+    if isinstance(made, (GameTree, Tables)):
+        return of_game(made)
     if hasattr(made, "possible_agents"):
         wrap = "make each agent a copy that one policy acts in, as examples/parameter_sharing.py does"
         raise BadField(
             "env", f"{env} has several agents, as PettingZoo's environments do, and a member acts for one", wrap
         )
     if not isinstance(made, (DeviceEnvironment, HostEnvironment)):
-        wanted = "it must give a DeviceEnvironment, a HostEnvironment, or an environment of gymnasium"
+        wanted = "it must give a DeviceEnvironment, a HostEnvironment, a game, or an environment of gymnasium"
         raise BadField("env", f"{env} gives a {type(made).__name__}", wanted)
     if not isinstance(made, DeviceEnvironment) or made.with_env_parameters is not None:
         return made

@@ -22,6 +22,7 @@ PACKAGES = {
     "playground": "mujoco_playground",
     "gym": "gymnasium",
     "envpool": "envpool",
+    "game": "shoal",
 }
 VERSION = re.compile(r"-v(\d+)$")
 OLD_GAME = re.compile(r"(NoFrameskip|Deterministic)-v\d$")  # of Atari
@@ -43,6 +44,7 @@ LISTED = {  # here, because importing these packages takes seconds; of envpool t
         *("inverted_pendulum", "pusher", "reacher", "swimmer", "walker2d"),
     ),
     "envpool": tuple(name for game in PROCGEN for name in (game, game.capitalize())),
+    "game": ("kuhn", "leduc", "liars_dice", "tic_tac_toe", "connect"),
     "jumanji": ("Maze-v0", "Snake-v1"),
     "playground": (
         *("AcrobotSwingup", "AcrobotSwingupSparse", "AeroCubeRotateZAxis", "AlohaHandOver", "AlohaSinglePegInsertion"),

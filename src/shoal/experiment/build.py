@@ -19,7 +19,7 @@ from shoal.core.population import PureEvolver
 from shoal.core.space import SearchSpace
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner
-from shoal.core.user_code import OBJECT, call, call_own, import_from
+from shoal.core.user_code import OBJECT, call, call_own, import_from, name_of
 from shoal.environments import registry as environments
 from shoal.environments import suites
 from shoal.environments.device import DeviceEnvironment, lenient
@@ -121,7 +121,7 @@ def make_environment(e: Experiment) -> Environment:
 def evaluation_of(e: Experiment) -> EvaluationConfig:
     """The settings of the evaluations that an experiment asks for. Raises BadInput."""
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
-    assert f.episodes is not None, "a plan says how many"
+    assert f.source is not None and f.episodes is not None, "a plan says how many, and of what"
     return EvaluationConfig(f.source, f.episodes, f.actions == "greedy", f.step_limit, _measures(f), levels, f.levels)
 
 
@@ -144,7 +144,9 @@ def _objective(value: Any, field: str) -> Objective:
     return value
 
 
-def _check_objective(wanted: Objective, field: str, source: str, environment: DeviceEnvironment, name: str) -> None:
+def _check_objective(
+    wanted: Objective, field: str, source: str | None, environment: DeviceEnvironment, name: str
+) -> None:
     """Raise BadInput where an environment on the device does not tell what fitness is to be made of."""
     if environment.info is None:
         there = "those of brax, Playground and the host have one"
@@ -160,6 +162,9 @@ def _check_objective(wanted: Objective, field: str, source: str, environment: De
 def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchLearner:
     """The learner of an experiment's members, for an environment's spec. Raises BadInput."""
     agent = _make_agent(e, method.agent_or_default(e.agent), spec, method)
+    if spec.turns and agent.probabilities is None:
+        who = name_of(method.agent_or_default(e.agent))
+        raise BadField("agent", "cannot play both seats of a game", "ppo can, with method: pbt", value=who)
     method.validate(agent, e.population)
     return method.learner(agent, e.population)
 

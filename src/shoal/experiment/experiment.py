@@ -39,8 +39,8 @@ def seconds(given: Any) -> Any:
 class Fitness:
     """Fitness of a member, which is its mean raw return."""
 
-    source: Literal["evaluation", "training"] = "evaluation"
-    """evaluation: episodes without learning; training: training episodes that ended within the interval"""
+    source: Literal["evaluation", "training", "exploitability"] | None = None
+    """evaluation: episodes without learning; training: those of the interval; exploitability: the default of games"""
     episodes: Annotated[int, "auto"] | None = None
     """per evaluation: 32 on devices, 8 on the host; auto: a tenth of the steps"""
     actions: Literal["greedy", "sampled"] = "greedy"

@@ -18,7 +18,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.rules import LIMITS, OF_KIND, check, refuse
+from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
 from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
@@ -227,7 +227,12 @@ def planned(experiment: Experiment) -> Plan:
 
 def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
     """The fields that the kind of member decides where they are not given. Raises BadInput for too few shards."""
+    f, final_episodes = e.fitness, e.final_episodes
     episodes = _episodes(e, kind)
+    fitness = replace(f, source=f.source or "evaluation", episodes=episodes)
+    if of_game(kind) and f.source in (None, "exploitability"):
+        # It is exact: nothing is played, and two equal numbers have a standard deviation of 0.
+        fitness, final_episodes = replace(f, source="exploitability", episodes=2, final_selection=0.0), 2
     every = 1 if e.checkpoint.every is None and e.exchange.name == "directory" else e.checkpoint.every
     generations = e.generations
     if e.budget is not None:  # so many that training alone comes to it: of whole episodes, were they of one step
@@ -235,7 +240,8 @@ def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
         generations = min(-(-e.budget // least), LIMITS["generations"][1])
     return {
         "shards": _shards(e, kind, processes),
-        "fitness": replace(e.fitness, episodes=episodes),
+        "fitness": fitness,
+        "final_episodes": final_episodes,
         "checkpoint": replace(e.checkpoint, every=every),
         "generations": generations,
     }

@@ -13,6 +13,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.schema import build, explained
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
+from shoal.members.protocol import Kind
 from shoal.methods import METHODS
 from shoal.methods.method import Method
 from shoal.methods.parts import method_of
@@ -153,6 +154,13 @@ RULES = (
         "fitness.step_limit", "trainers play their own episodes, and end them where they choose", "leave it out"
     ),
 )
+
+
+def of_game(kind: Kind) -> bool:
+    """True where the members play a game that is known as a whole."""
+    return kind.compiled is not None and getattr(kind.compiled.environment, "game", None) is not None
+
+
 # Those that the kind of the members decides, when every default is filled in.
 OF_KIND = (
     Rule(
@@ -164,6 +172,28 @@ OF_KIND = (
         "fitness.source",
         lambda e, m, kind: kind.sampled and e.fitness.source == "training",
         "with method {e.method_name} members train in their evaluations alone",
+    ),
+    Rule(
+        "fitness.source",
+        lambda e, m, kind: e.fitness.source == "exploitability" and not of_game(kind),
+        "is of games that are known as a whole, and {e.env_name} is none",
+        "write evaluation",
+    ),
+    Rule(
+        "fitness.source",
+        lambda e, m, kind: e.fitness.source != "exploitability" and kind.spec is not None and kind.spec.turns,
+        "a member plays both seats of a game, so that it loses what it wins",
+        "write exploitability, where the game is known as a whole",
+    ),
+    Rule(
+        "fitness.then",
+        lambda e, m, kind: e.fitness.then is not None and of_game(kind),
+        "exploitability is exact: there are no ties to be broken",
+    ),
+    Rule(
+        "levels",
+        lambda e, m, kind: e.levels is not None and of_game(kind),
+        "exploitability counts all that chance may do",
     ),
     Rule(
         "init_from",

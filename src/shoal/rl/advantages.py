@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
+from shoal.core import tree
 from shoal.core.types import Array
 
 
@@ -32,3 +35,37 @@ def generalised_advantages(
         return advantage, advantage
 
     return jax.lax.scan(backwards, jnp.zeros_like(delta[0]), (delta, keep), reverse=True, unroll=8)[1]
+
+
+def advantages_in_turns(
+    reward: Array,
+    value: Array,
+    bootstrap_value: Array,
+    ends: Array,
+    seat: Array,
+    discount: Array,
+    trace: Array,
+) -> jax.Array:
+    """Generalised advantage estimation where two seats take turns, and one loses what the other wins.
+
+    The steps of a seat are its own moves: from one to its next, or to the end of the game, it collects all rewards, and
+    discounts once. Arguments are [T, B], `bootstrap_value` [B], and scalars. Returns the advantages [T, B].
+
+    reward: of seat 0. value: of the seat that moves, as the advantages. bootstrap_value: of seat 0 after the last step
+    """
+    sign = 1 - 2 * seat
+
+    def backwards(later: tuple[Any, ...], step: tuple[Any, ...]) -> tuple[Any, jax.Array]:
+        """later: for each seat [2, B] the rewards before its next move, the value there and its advantage, all of seat 0."""
+        reward, value, ends, seat = (jnp.stack([x, x]) for x in step)
+        rewards, next_value, next_advantage = (x * (1 - ends) for x in later)
+        rewards = rewards + reward
+        advantage = rewards + discount * next_value - value + discount * trace * next_advantage
+        moves = jnp.stack([seat[0] == 0, seat[1] == 1])
+        later = tree.where(moves, (0 * rewards, value, advantage), (rewards, next_value, next_advantage))
+        return later, jnp.where(moves[0], advantage[0], advantage[1])
+
+    nothing = jnp.zeros((2, *bootstrap_value.shape))
+    last = nothing, jnp.stack([bootstrap_value, bootstrap_value]), nothing
+    steps = reward, value * sign, ends, seat
+    return sign * jax.lax.scan(backwards, last, steps, reverse=True)[1]

@@ -96,7 +96,8 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
 
     if e.levels is None:
         returns = play(key, "test")
-        return {"evaluation": statistics(returns), "returns": _recorded(returns)}
+        exact = {"exact": True} if e.fitness.source == "exploitability" else {}
+        return {"evaluation": statistics(returns) | exact, "returns": _recorded(returns)}
     played = {name: play(derive(key, name), name) for name in e.levels.spans()}
     levels = {name: with_interval(statistics(returns)) for name, returns in played.items()}
     return {"evaluation": levels["test"], "levels": levels, "returns": _recorded(played["test"])}

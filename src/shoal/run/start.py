@@ -178,7 +178,8 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    return State(members, evolution, Contenders(), Trend(), c.began)
+    contenders = Contenders(smoothing=1) if c.experiment.fitness.source == "exploitability" else Contenders()
+    return State(members, evolution, contenders, Trend(), c.began)
 
 
 def _load(c: Context, generation: int, first: State) -> State:
@@ -188,7 +189,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, totals))
     run = parts.pop("run")
     earlier, last = (_individuals(getattr(totals, name), run[name], f"{run_dir}: ") for name in ("earlier", "last"))
-    contenders = Contenders(earlier, last, totals.level, totals.measured)
+    contenders = replace(first.contenders, earlier=earlier, last=last, level=totals.level, measured=totals.measured)
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
     ends_by, over = c.experiment.ends_by, c.plan.progress(done, totals.steps + tested, totals.seconds) >= 1

@@ -13,6 +13,8 @@ from shoal.core.keys import at, stream
 from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.device import DeviceEnvironment, lenient, step_once
 from shoal.environments.evaluation import EvaluationConfig
+from shoal.environments.games.environment import knowledge
+from shoal.environments.games.exploitability import exploitability
 from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
@@ -27,13 +29,18 @@ class DeviceEpisodes(WholeEpisodes):
 
     def __init__(self, environment: Any, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
-        self._test = layout.program(self._evaluate_members, OF_POPULATION, True, False, False)
+        self._exact = evaluation.source == "exploitability"
+        measure = self._policies if self._exact else self._evaluate_members
+        self._test = layout.program(measure, OF_POPULATION, True, False, False)
         self.programs: tuple[Program, ...] = (self._test,)
 
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
         """See `WholeEpisodes.evaluate`."""
         values, lengths = self._test(*self._test_arguments(population, keys, levels))
         pause(values, 0)
+        if self._exact:
+            lost = exploitability(self._environment.game, np.asarray(values, np.float64))
+            values = (np.repeat(-lost[:, None], keys.shape[1], 1),)
         return tuple(map(np.asarray, values)), np.asarray(lengths)
 
     def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
@@ -42,6 +49,13 @@ class DeviceEpisodes(WholeEpisodes):
     def _span(self, levels: str) -> Span | tuple[()]:
         """The levels of a purpose as an argument, so that one program serves all of them."""
         return Span(*map(np.uint32, self._evaluation.levels[levels])) if self._evaluation.levels else ()
+
+    def _policies(self, population: Population, keys: jax.Array, *_: Any) -> tuple[jax.Array, jax.Array]:
+        """The probabilities of all actions at all information sets of the game, [N, I, A], in episodes of no steps."""
+        probabilities = self._learner.agent.probabilities
+        assert probabilities is not None
+        policies = jax.vmap(probabilities, (0, None))(population.members.learned, knowledge(self._environment.game))
+        return policies, jnp.zeros(keys.shape, jnp.float32)
 
     def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree) -> tuple:
         return self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)[:2]

@@ -1,0 +1,92 @@
+"""Games as environments on the device: both seats are played in turn, and the tables are looked up.
+
+An observation has three parts: what the seat to move knows, which of its actions are legal, and which seat it is. A reward
+is that of seat 0, and comes at the end. Chance moves with the seat before it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from shoal.core.errors import unknown
+from shoal.core.schema import build
+from shoal.core.spec import MASK, SEAT, Discrete, Spec
+from shoal.core.types import PyTree
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.games.boards import Connect, TicTacToe
+from shoal.environments.games.liars_dice import LiarsDice
+from shoal.environments.games.poker import Kuhn, Leduc
+from shoal.environments.games.tree import CHANCE, OVER, GameTree, Tables, tabulate
+
+GAMES: dict[str, Any] = {
+    "kuhn": Kuhn,
+    "leduc": Leduc,
+    "liars_dice": LiarsDice,
+    "tic_tac_toe": TicTacToe,
+    "connect": Connect,
+}
+
+
+def make_game(name: str, options: dict[str, Any]) -> DeviceEnvironment:
+    """A game of ours. Raises BadInput where there is no such game, or it has no such options."""
+    if name not in GAMES:
+        raise unknown("env", name, GAMES)
+    return of_game(build(GAMES[name], options, "env_options."))
+
+
+def of_game(game: GameTree | Tables) -> DeviceEnvironment:
+    """The environment of a game, or of its tables."""
+    tables = game if isinstance(game, Tables) else tabulate(game)
+    seat, child, payoff, sets, sees, legal, until = map(jnp.asarray, _for_steps(tables))
+    in_a_row = _most_in_a_row(tables)
+    shape = {"knows": tables.sees.shape[1:], MASK: tables.legal.shape[1:], SEAT: ()}
+    spec = Spec(shape, "float32", Discrete(tables.legal.shape[1]))
+
+    def observe(node: jax.Array) -> PyTree:
+        row = sets[node]
+        return {"knows": sees[row], MASK: legal[row], SEAT: (seat[node] == 1).astype(jnp.float32)}
+
+    def after_chance(key: jax.Array, node: jax.Array) -> jax.Array:
+        for luck in jax.random.uniform(key, (in_a_row,)):
+            outcome = (luck >= until[node]).sum(dtype=jnp.int32)
+            node = jnp.where(seat[node] == CHANCE, child[node, outcome], node)
+        return node
+
+    def reset(key: jax.Array) -> tuple[jax.Array, PyTree]:
+        node = after_chance(key, jnp.int32(0))
+        return node, observe(node)
+
+    def step(key: jax.Array, node: jax.Array, action: jax.Array) -> tuple[Any, ...]:
+        node = after_chance(key, child[node, action])
+        return node, observe(node), payoff[node], seat[node] == OVER, jnp.bool_(False)
+
+    return DeviceEnvironment(spec, reset, step, game=tables)
+
+
+def knowledge(tables: Tables) -> PyTree:
+    """The observations of all information sets, [I, ...]."""
+    float32 = (x.astype(np.float32) for x in (tables.sees, tables.legal, tables.mover))
+    return dict(zip(("knows", MASK, SEAT), float32, strict=True))
+
+
+def _for_steps(tables: Tables) -> tuple[np.ndarray, ...]:
+    """What steps look up, in 32 bits, with an information set that sees nothing for games that are over."""
+    nothing = [(0, 1), (0, 0)]
+    sees, legal = (np.pad(x.astype(np.float32), nothing) for x in (tables.sees, tables.legal))
+    # Outcome c comes where luck is at least the first c of these; no luck is as large as the last one of an actual outcome.
+    until = np.cumsum(tables.chance, -1).astype(np.float32)
+    until[until > 1 - 1e-6] = 2
+    return tables.seat, tables.child, tables.payoff.astype(np.float32), tables.information_set, sees, legal, until
+
+
+def _most_in_a_row(tables: Tables) -> int:
+    """The most moves of chance, one directly after another."""
+    chance = tables.seat == CHANCE
+    row = chance.astype(int)
+    for first, end in reversed(tables.levels):
+        row[first:end] *= 1 + row[tables.child[first:end]].max(-1)
+    return int(row.max())

@@ -1,0 +1,154 @@
+"""A game as a tree, and the tables that are made of it once by walking it.
+
+The walk goes move by move: level 0 is the start, and level k + 1 is what follows level k. Equal states of a level are one
+node, so that a game of perfect information needs no more nodes than it has positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from shoal.core.errors import BadField
+
+CHANCE, OVER = -1, -2  # in place of the seat to move
+LARGEST = 1_000_000  # nodes
+State = Hashable
+
+
+@runtime_checkable
+class GameTree(Protocol):
+    """A finite game of two seats, 0 and 1, one of which wins what the other loses.
+
+    States may be any values that can be hashed. A seat must never forget what it knew (perfect recall), or know all.
+    """
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Of the actions, which are numbered from 0."""
+
+    def start(self) -> State:
+        """The state that every game begins in."""
+
+    def seat(self, state: Any) -> int:
+        """Whose move it is: 0, 1, CHANCE or OVER."""
+
+    def outcomes(self, state: Any) -> Sequence[tuple[float, State]]:
+        """Where chance moves: the probability of each state that may follow, and that state."""
+
+    def moves(self, state: Any) -> Mapping[int, State]:
+        """Where a seat moves: the state after each legal action."""
+
+    def payoff(self, state: Any) -> float:
+        """Where the game is over: what seat 0 has won."""
+
+    def sees(self, state: Any) -> Sequence[float]:
+        """All that the seat to move knows, as numbers: states that it cannot tell apart give equal ones."""
+
+    def show(self, state: Any) -> str:
+        """The same as text for people."""
+
+
+class Tables(NamedTuple):
+    """A game of S nodes, I information sets and A actions; chance has C outcomes at most, and K = max(A, C).
+
+    Nodes stand level by level, information sets in the order of their first nodes.
+    """
+
+    seat: np.ndarray  # int8 [S]: 0, 1, CHANCE or OVER
+    child: np.ndarray  # int32 [S, K], the node after each action or outcome; 0 where there is none
+    chance: np.ndarray  # float64 [S, K], the probabilities of outcomes; 0 where a seat moves
+    payoff: np.ndarray  # float64 [S], of seat 0 where the game is over; else 0
+    information_set: np.ndarray  # int32 [S], its row; I where no seat moves
+    levels: list[tuple[int, int]]  # first <= node < end of each
+    sees: np.ndarray  # float32 [I, F]
+    legal: np.ndarray  # bool [I, A]
+    names: tuple[str, ...]  # of the actions
+    game: GameTree | None = None  # that the tables are made of; its states, by node:
+    states: Sequence[State] = ()
+
+    @property
+    def mover(self) -> np.ndarray:
+        """The seat of each information set, int8 [I]."""
+        mover = np.zeros(len(self.legal), np.int8)
+        moved = self.seat >= 0
+        mover[self.information_set[moved]] = self.seat[moved]
+        return mover
+
+
+def tabulate(game: GameTree) -> Tables:
+    """Walk a game. Raises BadInput where it is too large, or what seats see does not fit their moves."""
+    states, levels, sets = [game.start()], [(0, 1)], _InformationSets()
+    nodes: list[_Node] = []
+    while levels[-1][0] < levels[-1][1]:
+        first, end = levels[-1]
+        numbers: dict[State, int] = {}  # of the nodes of the next level
+        for state in states[first:end]:
+            seat = game.seat(state)
+            if seat == OVER:
+                node = _Node(seat, payoff=float(game.payoff(state)))
+            elif seat == CHANCE:
+                outcomes = game.outcomes(state)
+                after = {i: numbers.setdefault(x, end + len(numbers)) for i, (_, x) in enumerate(outcomes)}
+                node = _Node(seat, after, [probability for probability, _ in outcomes])
+            else:
+                moves = game.moves(state)
+                after = {action: numbers.setdefault(x, end + len(numbers)) for action, x in moves.items()}
+                row = sets.find(seat, game.sees(state), tuple(sorted(moves)), len(levels))
+                node = _Node(seat, after, information_set=row)
+            nodes.append(node)
+        states += numbers
+        levels.append((end, len(states)))
+        if len(states) > LARGEST:
+            raise BadField("env_options", f"the game has more than {LARGEST:,} nodes", "choose a smaller one")
+    width = max(len(game.names), *(1 + max(node.after, default=0) for node in nodes))
+    information_set = np.array([node.information_set for node in nodes], np.int32)
+    return Tables(
+        np.array([node.seat for node in nodes], np.int8),
+        np.array([[node.after.get(i, 0) for i in range(width)] for node in nodes], np.int32),
+        np.array([[*node.chance, *[0.0] * (width - len(node.chance))] for node in nodes]),
+        np.array([node.payoff for node in nodes]),
+        np.where(information_set < 0, len(sets.legal), information_set),
+        levels[:-1],
+        np.array(sets.sees, np.float32),
+        np.array([[action in legal for action in range(len(game.names))] for legal in sets.legal]),
+        tuple(game.names),
+        game,
+        states,
+    )
+
+
+class _Node(NamedTuple):
+    """A node as the walk meets it; `after` has the numbers of its children, by action or outcome."""
+
+    seat: int
+    after: Mapping[int, int] = MappingProxyType({})
+    chance: Sequence[float] = ()
+    payoff: float = 0.0
+    information_set: int = -1
+
+
+class _InformationSets:
+    """The information sets that a walk has met: what is seen, the legal actions, and the level of each."""
+
+    def __init__(self) -> None:
+        self.sees: list[tuple[float, ...]] = []
+        self.legal: list[tuple[int, ...]] = []
+        self._levels: list[int] = []
+        self._rows: dict[tuple[int, tuple[float, ...]], int] = {}
+
+    def find(self, seat: int, sees: Sequence[float], legal: tuple[int, ...], level: int) -> int:
+        """The number of the set of a seat that sees this. Raises BadInput."""
+        key = seat, tuple(map(float, sees))
+        row = self._rows.setdefault(key, len(self.sees))
+        if row == len(self.sees):
+            self.sees.append(key[1])
+            self.legal.append(legal)
+            self._levels.append(level)
+        if self.legal[row] != legal or self._levels[row] != level or not legal:
+            problem = f"seat {seat} sees {list(key[1])} where its legal moves, or how many there were before, differ"
+            raise BadField("env", problem, "let `sees` tell such states apart")
+        return row

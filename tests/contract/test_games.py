@@ -1,0 +1,151 @@
+"""Games: their tables and what can be exploited in policies, against OpenSpiel (`tests/support/record_open_spiel.py`)."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from support.messages import Said
+from support.record_open_spiel import weights
+
+from shoal.core.errors import BadInput
+from shoal.environments.device import DeviceEnvironment
+from shoal.environments.games.boards import Connect
+from shoal.environments.games.environment import GAMES, knowledge, of_game
+from shoal.environments.games.exploitability import exploitability, payoff
+from shoal.environments.games.poker import Kuhn
+from shoal.environments.games.tree import CHANCE, OVER, Tables, tabulate
+from shoal.environments.registry import make, resolve
+
+RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "support" / "open_spiel.json").read_text())
+VALUES = {"kuhn": -1 / 18, "tic_tac_toe": 0.0}  # of the games
+
+
+@cache
+def tables_of(name: str) -> Tables:
+    return tabulate(Connect(3, 3, 3) if name == "connect" else GAMES[name]())
+
+
+def as_recorded(name: str, sees: np.ndarray) -> np.ndarray:
+    """What OpenSpiel's tensor of the same information set is: boards have no seats there, and other planes."""
+    if name not in ("tic_tac_toe", "connect"):
+        return sees
+    planes = sees[2:].reshape(3, -1)
+    return (planes[::-1] if name == "tic_tac_toe" else planes).reshape(-1)
+
+
+def policies_of(name: str, tables: Tables) -> np.ndarray:
+    """Uniform and 20 random policies [21, I, A]."""
+    rows = [as_recorded(name, sees) for sees in tables.sees]
+    every = [[weights(policy, sees, len(tables.names)) for sees in rows] for policy in range(21)]
+    legal = np.array(every) * tables.legal
+    return legal / legal.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_random_games_are_as_in_open_spiel(name: str) -> None:
+    """Legal actions, payoffs, and which information sets are told apart; chance has its outcomes in the same order."""
+    tables, numbers = tables_of(name), {}
+    for actions, moves, payoff_ in RECORDED[name]["games"]:
+        node, expected, hidden = 0, iter(moves), []
+        for action in actions:
+            if tables.seat[node] == CHANCE:
+                deck = [x for x in range(len(tables.chance[0])) if name == "liars_dice" or x not in hidden]
+                hidden.append(action)
+                node = tables.child[node, deck.index(action)]
+                continue
+            number, legal = next(expected)
+            row = tables.information_set[node]
+            assert numbers.setdefault(number, row) == row
+            assert sum(1 << i for i in np.flatnonzero(tables.legal[row]).tolist()) == legal
+            node = tables.child[node, action]
+        assert tables.seat[node] == OVER
+        assert tables.payoff[node] == payoff_
+    assert len(set(numbers.values())) == len(numbers)
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_exploitability_is_that_of_open_spiel(name: str) -> None:
+    tables = tables_of(name)
+    policies = policies_of(name, tables)
+    recorded = RECORDED[name]["exploitability"]
+    np.testing.assert_allclose(exploitability(tables, policies)[: len(recorded)], recorded, atol=1e-6)
+    both = payoff(tables, policies[:1], policies[1:2]), payoff(tables, policies[:1], policies[:1])
+    assert all(abs(x) <= tables.payoff.max() for x in both)
+
+
+def test_best_play_cannot_be_exploited() -> None:
+    """Kuhn's equilibrium (alpha = 1/3) with its value -1/18; tic-tac-toe by minimax is a draw."""
+    kuhn, board = tables_of("kuhn"), tables_of("tic_tac_toe")
+    bets = {"100": {"": 1 / 3, "b": 0, "p": 1 / 3, "pb": 0}, "010": {"": 0, "b": 1 / 3, "p": 0, "pb": 2 / 3}}
+    bets |= {"001": {"": 1, "b": 1, "p": 1, "pb": 1}}
+    moves = {"000000": "", "010000": "b", "100000": "p", "100100": "pb"}
+    told = ["".join(str(int(x)) for x in sees[2:]) for sees in kuhn.sees]
+    bet = np.array([bets[x[:3]][moves[x[3:]]] for x in told])
+    policy = np.stack([1 - bet, bet], -1)[None]
+    assert exploitability(kuhn, policy) == pytest.approx(0, abs=1e-12)
+    assert payoff(kuhn, policy, policy) == pytest.approx(-1 / 18)
+    value = board.payoff.copy()
+    best = np.zeros(board.legal.shape)
+    for first, end in reversed(board.levels):
+        for node in range(first, end):
+            if (seat := board.seat[node]) != OVER:
+                row = board.information_set[node]
+                after = np.where(board.legal[row], value[board.child[node]] * (1 - 2 * seat), -np.inf)
+                best[row, after.argmax()] = 1
+                value[node] = after.max() * (1 - 2 * seat)
+    assert value[0] == 0
+    assert exploitability(board, best[None]) == 0
+
+
+def test_steps_follow_the_tables() -> None:
+    """Random games of Leduc in JAX: observations, chance with its frequencies, and payoffs at the end."""
+    environment = make("game:leduc", {})
+    assert isinstance(environment, DeviceEnvironment) and environment.game is not None
+    tables, rng = environment.game, np.random.default_rng(0)
+    known = jax.tree.map(np.asarray, knowledge(tables))
+    reset, step = jax.jit(jax.vmap(environment.reset)), jax.jit(jax.vmap(environment.step))
+    node, obs = reset(jax.random.split(jax.random.key(0), 3000))
+    first = np.bincount(obs["knows"][:, 2:8].argmax(-1), minlength=6)
+    assert np.abs(first - 500).max() < 80
+    for t in range(4):
+        row = tables.information_set[np.asarray(node)]
+        for name, x in obs.items():
+            np.testing.assert_array_equal(x, known[name][row])
+        action = (rng.random(tables.legal[row].shape) * tables.legal[row]).argmax(-1).astype(np.int32)
+        after = tables.child[np.asarray(node), action]
+        node, obs, reward, terminated, _ = step(jax.random.split(jax.random.key(t + 1), 3000), node, action)
+        chance = tables.seat[after] == CHANCE
+        np.testing.assert_array_equal(np.asarray(node)[~chance], after[~chance])
+        np.testing.assert_array_equal(terminated, tables.seat[np.asarray(node)] == OVER)
+        np.testing.assert_array_equal(reward, tables.payoff[np.asarray(node)])
+        going = np.flatnonzero(~np.asarray(terminated))
+        node, obs = jax.tree.map(
+            lambda x, going=going: np.resize(np.asarray(x)[going], (3000, *x.shape[1:])), (node, obs)
+        )
+
+
+class Forgetful(Kuhn):
+    """A game that hides from seats how many moves there were."""
+
+    def sees(self, state: Any) -> list[int]:
+        return [1]
+
+
+def test_games_of_ones_own(said: Said) -> None:
+    """A class, or tables; what seats see must tell apart what they can do."""
+    assert make(f"{Kuhn.__module__}:Kuhn", {}).spec == make("game:kuhn", {}).spec
+    assert of_game(tables_of("kuhn")).spec == make("game:kuhn", {}).spec
+    assert resolve("leduc") == "game:leduc"
+    with pytest.raises(BadInput) as error:
+        tabulate(Forgetful())
+    said(error.value)
+    for name, options in {"liars_dice": {"sides": 9}, "kuhn": {"sides": 4}, "connect": {"in_a_row": 5}}.items():
+        with pytest.raises(BadInput) as error:
+            make(f"game:{name}", options)
+        said(error.value)

@@ -1,0 +1,75 @@
+"""Runs on games: fitness is exact, takes no moves, and decides who is champion; what does not go with it is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.messages import Said
+from support.runs import same_run, shoal, tiny
+
+from shoal.core.errors import BadInput
+from shoal.experiment.experiment import Fitness
+from shoal.experiment.plan import make_plan
+from shoal.run.loop import resume, train
+
+KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}
+REFUSED: dict[str, dict[str, Any]] = {
+    "dqn": {"agent": "dqn", "config": {}},
+    "es": {"method": "es", "config": {}},
+    "recurrent": {"config": {"recurrent": 4}},
+    "frames": {"config": {"frame_stack": 2}},
+    "payoffs": {"fitness": {"source": "evaluation"}},
+    "ties": {"fitness": {"then": "return"}},
+    "levels": {"levels": {}},
+    "no game": {"env": "CartPole-v1", "fitness": {"source": "exploitability"}},
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("games") / "run"
+    train(tiny(run_dir, **KUHN))
+    return run_dir
+
+
+def test_the_champion_is_the_least_exploitable_member_of_any_generation(run: Path) -> None:
+    rows = [json.loads(line) for line in (run / "lineage.jsonl").read_text().splitlines()]
+    result = json.loads((run / "result.json").read_text())
+    fitness = [row["fitness"] for row in rows]
+    assert -0.6 < max(fitness) < 0
+    assert result["champion"]["selection_fitness"] == max(fitness)
+    tested = result["champion"]["evaluation"]
+    assert tested["mean"] == pytest.approx(max(fitness), abs=1e-7)
+    assert tested["standard_error"] == 0 and tested["exact"]
+    assert result["evaluation_steps"] == 0
+    assert "final_selection" not in result["champion"]
+
+
+def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
+    train(tiny(tmp_path / "half", **KUHN | {"generations": 2}))
+    resume(tmp_path / "half", 4)
+    same_run(run, tmp_path / "half")
+
+
+def test_commands_tell_exploitability(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = shoal("evaluate", str(run))
+    champion = json.loads((run / "result.json").read_text())["champion"]
+    assert f"exploitability {-champion['selection_fitness']:.4g} exactly" in outcome.out
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_go_with_games_is_refused(case: str, said: Said) -> None:
+    changes = KUHN | REFUSED[case]
+    with pytest.raises(BadInput) as error:
+        make_plan(tiny(**changes | {"fitness": Fitness(**changes["fitness"])}))
+    said(error.value)
+
+
+def test_uniform_policies_are_as_exploitable_as_they_are_known_to_be(run: Path) -> None:
+    """0.458333 of Kuhn poker: members hardly differ from that before they learn."""
+    first = [json.loads(line)["fitness"] for line in (run / "lineage.jsonl").read_text().splitlines()][:4]
+    assert np.mean(first) == pytest.approx(-0.458, abs=0.12)
