@@ -107,12 +107,21 @@ def evaluate(
     member: Member = None,
     generation: Generation = None,
     sampled: Sampled = False,
+    against: Annotated[Path | None, flag("RUN", "of a game: its payoff against the champion of this run")] = None,
     trust_code: Trust = False,
 ) -> int:
-    """Evaluate the champion of a run, or another member, on held-out episodes."""
+    """Evaluate the champion of a run, or another member, on held-out episodes; of a game, its exploitability."""
     from shoal.commands.evaluate import evaluate as play_episodes
 
     look_here(trust_code)
+    if against is not None:
+        from shoal.commands.games import load_player, play_against
+
+        both = load_player(run, trust_code, member, generation), load_player(against, trust_code)
+        first, second = play_against(*both)
+        text = f"{(first + second) / 2:.4g} a game (in seat 0 {first:.4g}, in seat 1 {second:.4g})"
+        console().print(f"payoff against {against}: {text}", soft_wrap=True)
+        return DONE
     with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, sampled)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
@@ -135,12 +144,25 @@ def play(
     member: Member = None,
     generation: Generation = None,
     sampled: Sampled = False,
+    seat: Annotated[Literal[0, 1] | None, flag("N", "of a game: play this seat yourself, 0 or 1")] = None,
     trust_code: Trust = False,
 ) -> int:
-    """Record a video of the champion of a run, of another member, or of all; or show them in a window."""
+    """Record a video of the champion of a run, of another member, or of all; or show them in a window.
+
+    A game is printed move by move. With --seat you play it in the terminal, against the champion.
+    """
     from shoal.commands.video import play as show_episodes
+    from shoal.experiment.files import of_run
 
     look_here(trust_code)
+    if seat is not None or of_run(run).fitness.source == "exploitability":
+        from shoal.commands.games import ask_person, load_player, moves
+
+        player = load_player(run, trust_code, member, generation)
+        for game in range(seed, seed + episodes):
+            for line in moves(player, game, seat, ask_person):
+                console().print(line, soft_wrap=True)
+        return DONE
     which = (population, member, generation, sampled)
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)

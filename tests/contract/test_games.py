@@ -20,7 +20,8 @@ from shoal.environments.games.environment import GAMES, knowledge, of_game
 from shoal.environments.games.exploitability import exploitability, payoff
 from shoal.environments.games.poker import Kuhn
 from shoal.environments.games.tree import CHANCE, OVER, Tables, tabulate
-from shoal.environments.registry import make, resolve
+from shoal.environments.registry import make
+from shoal.environments.suites import resolve
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parents[1] / "support" / "open_spiel.json").read_text())
 VALUES = {"kuhn": -1 / 18, "tic_tac_toe": 0.0}  # of the games
@@ -74,7 +75,7 @@ def test_exploitability_is_that_of_open_spiel(name: str) -> None:
     tables = tables_of(name)
     policies = policies_of(name, tables)
     recorded = RECORDED[name]["exploitability"]
-    np.testing.assert_allclose(exploitability(tables, policies)[: len(recorded)], recorded, atol=1e-6)
+    np.testing.assert_allclose(exploitability(tables, policies), recorded, atol=1e-6)
     both = payoff(tables, policies[:1], policies[1:2]), payoff(tables, policies[:1], policies[:1])
     assert all(abs(x) <= tables.payoff.max() for x in both)
 

@@ -14,6 +14,7 @@ from support.runs import same_run, shoal, tiny
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
+from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 
 KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}
@@ -55,10 +56,30 @@ def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     same_run(run, tmp_path / "half")
 
 
-def test_commands_tell_exploitability(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = shoal("evaluate", str(run))
+def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     champion = json.loads((run / "result.json").read_text())["champion"]
-    assert f"exploitability {-champion['selection_fitness']:.4g} exactly" in outcome.out
+    assert f"exploitability {-champion['selection_fitness']:.4g} exactly" in shoal("evaluate", run).out
+    assert "0 a game (in seat 0 " in shoal("evaluate", run, "--against", run).out
+    alone = shoal("play", run, "--episodes", "2")
+    assert alone.out.count("wins") == 2 and "card " in alone.out and "pass " in alone.out
+    monkeypatch.setattr("builtins.input", lambda prompt: "bet")
+    person = shoal("play", run, "--seat", "1", "--seed", "3")
+    assert "seat 1: bet" in person.out and "(" not in person.out
+
+
+def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
+    train(tiny(tmp_path / "run", generations=1))
+    for command in (("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")):
+        said(shoal(*command).err)
+
+
+def test_the_page_has_payoffs_and_decades(run: Path) -> None:
+    matrix = np.array(json.loads((run / "result.json").read_text())["payoffs"]["mean"])
+    np.testing.assert_allclose(matrix, -matrix.T, atol=1e-5)
+    page = write_report(run).read_text()
+    assert all(
+        text in page for text in ("minus exploitability", "Members against one another", "Minus exploitability.")
+    )
 
 
 @pytest.mark.parametrize("case", REFUSED)

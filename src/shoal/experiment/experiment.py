@@ -40,7 +40,7 @@ class Fitness:
     """Fitness of a member, which is its mean raw return."""
 
     source: Literal["evaluation", "training", "exploitability"] | None = None
-    """evaluation: episodes without learning; training: those of the interval; exploitability: the default of games"""
+    """evaluation: episodes without learning; training: those of the interval; exploitability: of games"""
     episodes: Annotated[int, "auto"] | None = None
     """per evaluation: 32 on devices, 8 on the host; auto: a tenth of the steps"""
     actions: Literal["greedy", "sampled"] = "greedy"

@@ -34,6 +34,8 @@ def scaled(values: Any, scale: str = "linear", choices: Sequence[float] = ()) ->
             values = np.log10(values)
         elif scale == "one_minus_log":
             values = -np.log10(1 - values)
+        elif scale == "minus_log":  # of numbers below 0
+            values = -np.log10(-values)
     return np.where(np.isfinite(values), values, np.nan)
 
 
@@ -95,7 +97,7 @@ class Axis:
             counted = np.log10(powers)
             if ((counted >= self.low) & (counted <= self.high)).sum() < 2:
                 powers = _round(10**self.low, 10**self.high, count, self.whole)
-        return powers if self.scale == "log" else 1 - 1 / powers
+        return {"log": powers, "minus_log": -1 / powers}.get(self.scale, 1 - 1 / powers)
 
 
 def line(x: np.ndarray, y: np.ndarray) -> str:

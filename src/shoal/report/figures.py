@@ -26,7 +26,7 @@ def fitness(layout: Layout) -> list[Block]:
     values, uid = layout.table.fitness, layout.run.champion[0]
     best, median, worst = (quantile(values, q) for q in (1, 0.5, 0))
     slot = values[:, np.flatnonzero(layout.table.uids == uid)[0]]
-    axis, outside = fitness_axis(values, np.r_[median, slot])
+    axis, outside = fitness_axis(values, np.r_[median, slot], layout.run.exact)
     rows, columns = np.nonzero(layout.table.copied)
     marks = [] if layout.crowded or not len(rows) else rings(layout.ends[rows], axis.place(values[rows, columns]))
     layers = [
@@ -58,7 +58,7 @@ def lineage(layout: Layout) -> list[Block]:
     values, moves = layout.table.fitness, layout.run.moves
     uid, (rows, columns) = layout.run.champion[0], layout.run.trace
     along, slot = layout.run.along(values), values[:, columns[-1]]
-    axis, _ = fitness_axis(values, np.r_[along, slot])
+    axis, _ = fitness_axis(values, np.r_[along, slot], layout.run.exact)
     layers = [
         *member_lines(layout, values, axis),
         curve(layout, slot, axis, "slot"),
@@ -223,8 +223,14 @@ def _phases(layout: Layout) -> list[Figure]:
     return [figure(layout, title, finding, reading, seconds, view, keys=keys, height=220, stairs=True)]
 
 
-def fitness_axis(values: np.ndarray, keep: np.ndarray) -> tuple[Axis, str]:
-    """The axis for fitness, and a sentence on what it leaves out: one collapse must not flatten all the rest."""
+def fitness_axis(values: np.ndarray, keep: np.ndarray, exact: bool = False) -> tuple[Axis, str]:
+    """The axis for fitness, and a sentence on what it leaves out: one collapse must not flatten all the rest.
+
+    exact: fitness is minus exploitability, in decades from 0
+    """
+    if exact:
+        every = np.r_[values.ravel(), keep]
+        return Axis.over(every[every < 0], "minus exploitability", 0.04, scale="minus_log"), ""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, [0.02, 0.98])
     room = 0.75 * (high - low)

@@ -85,6 +85,7 @@ def _sections(layout: Layout) -> Iterator[Section]:
         (sampled, "fitness", "Returns", search.returns),
         ("levels/train" in names, "generalisation", "Generalisation", generalisation.generalisation),
         (figures.described(run), "decisions", "Decisions", figures.decisions),
+        (run.result.get("payoffs"), "payoffs", "Payoffs", tables.payoffs),
         (copies, "lineage", "Champion’s lineage", figures.lineage),
         (tried, "best", "Best hyperparameters", best.best),
         (not sampled and learning.recorded(run), "learning", "Learning", learning.learning),

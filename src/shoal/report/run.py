@@ -133,6 +133,11 @@ class Run:
         """Final evaluation of the champion, on held-out episodes; empty where there is none."""
         return inner(self.result, "champion", "evaluation")
 
+    @property
+    def exact(self) -> bool:
+        """True where fitness is minus exploitability."""
+        return inner(self.experiment, "fitness").get("source") == "exploitability"
+
     def worker_of(self, uid: int) -> str | None:
         """The name of the worker whose member this is; None where there is one run, or all share their members."""
         having = [worker.name for worker in self.workers if uid in worker.lineage.uids]

@@ -119,3 +119,22 @@ def members(layout: Layout) -> list[Block]:
     rest = [parts.reading(f"And {len(columns) - LISTED:,} more.")] if len(columns) > LISTED else []
     listed = parts.table(heads, rows, "Members of the last generation", "sortable", marks)
     return [parts.reading(prose("members", copies=bool(descent))), listed, *rest]
+
+
+def payoffs(layout: Layout) -> list[Block]:
+    """The payoffs of the last members of a game against one another."""
+    given = inner(layout.run.result, "payoffs")
+    uids = [f"member {uid}" for uid in given.get("uid", [])]
+    matrix = np.array(given.get("mean", []), float).reshape(len(uids), -1)
+    width = float(np.abs(matrix).max(initial=0)) or 1.0
+    words = [[text(x) for x in row] for row in matrix.tolist()]
+    titles = [
+        [f"{one} wins {x} against {other}" for other, x in zip(uids, row, strict=True)]
+        for one, row in zip(uids, words, strict=True)
+    ]
+    beaten = int((matrix > 0).sum(1).max(initial=0))
+    finding = (
+        f"One member wins against {beaten} of the other {len(uids) - 1}." if len(uids) > 1 else "One member is left."
+    )
+    drawn = parts.heat(0.5 + matrix / width / 2, uids, uids, titles, "Payoffs of members against one another.", words)
+    return [Figure("Members against one another", finding, prose("payoffs"), drawn)]

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Seed
+from shoal.core.population import ChampionSoFar, PopulationStats, Seed
 from shoal.core.yaml_text import plain
+from shoal.environments.games.environment import knowledge
+from shoal.environments.games.exploitability import payoff_matrix
 from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -21,6 +23,8 @@ from shoal.records.generation import finite_or_none
 from shoal.run.champion import Champion, load_champion
 from shoal.run.context import Context, State
 from shoal.run.final_selection import episodes_of, select_champion
+
+MATCHED = 16  # members of a game at most, that are matched with one another
 
 
 @dataclass(frozen=True, repr=False)
@@ -59,6 +63,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
             champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
+    payoffs = _payoffs(c, state, shared.stats) if e.fitness.source == "exploitability" and c.leading else {}
     told = {
         "uid": champion.uid,
         "generation": champion.generation,
@@ -79,11 +84,23 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         "seed": e.seed,
         "fitness": dict(zip(map(str, shared.stats.uid), finite_or_none(shared.stats.fitness), strict=True)),
         "champion": told if tested else None,
+        **payoffs,
         "environment_steps": state.steps,
         "evaluation_steps": shared.evaluation_steps + tested.get("final_selection", {"steps": 0})["steps"],
         "seconds": state.seconds,
         "compile_seconds": state.compile_seconds,
     }
+
+
+def _payoffs(c: Context, state: State, stats: PopulationStats) -> dict[str, Any]:
+    """What the fittest members of this process win against one another in a game, for result.json."""
+    compiled, uid = c.plan.kind.compiled, np.asarray(state.shard.uid)
+    fitness = dict(zip(stats.uid.tolist(), np.nan_to_num(stats.fitness, nan=-np.inf).tolist(), strict=True))
+    rows = sorted(range(len(uid)), key=lambda row: -fitness[int(uid[row])])[:MATCHED]
+    seen = knowledge(compiled.environment.game)
+    policies = [compiled.agent.probabilities(state.shard.snapshot(row)[0], seen) for row in rows]
+    matrix = payoff_matrix(compiled.environment.game, np.asarray(policies, np.float64))
+    return {"payoffs": {"uid": uid[rows].tolist(), "mean": [_recorded(row) for row in matrix]}}
 
 
 def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:

@@ -1,0 +1,89 @@
+"""Champions of games: against one another, move by move, and against a person in the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from shoal.core.backend import on_jax
+from shoal.core.errors import BadInput
+from shoal.core.keys import derive, draws
+from shoal.environments.games.environment import knowledge
+from shoal.environments.games.exploitability import payoff
+from shoal.environments.games.tree import CHANCE, OVER, Tables
+from shoal.experiment.build import make_kind, named
+from shoal.experiment.rules import of_game
+from shoal.methods.parts import method_of
+from shoal.run.champion import load_champion
+
+
+class Player(NamedTuple):
+    """A champion of a game: its policy [I, A]."""
+
+    game: str
+    tables: Tables
+    policy: np.ndarray
+
+
+@on_jax()
+def load_player(run: Path, trust_code: bool, member: int | None = None, generation: int | None = None) -> Player:
+    """The player that `load_champion` finds. Raises BadInput, also where the run is of no game."""
+    champion = load_champion(run, trust_code, member, generation)
+    method = method_of(champion.experiment.method_or_default)
+    e = named(champion.experiment, method)
+    kind = make_kind(e, method)
+    if not of_game(kind):
+        kind.close()
+        raise BadInput(f"{run} was trained on {e.env_name}, which is no game of two seats")
+    compiled = kind.compiled
+    tables = compiled.environment.game
+    return Player(e.env_name, tables, np.asarray(compiled.agent.probabilities(champion.learned, knowledge(tables))))
+
+
+def play_against(one: Player, other: Player) -> tuple[float, float]:
+    """The exact payoff of one player against the other in seat 0, and in seat 1. Raises BadInput."""
+    if one.game != other.game or one.tables.legal.shape != other.tables.legal.shape:
+        raise BadInput(f"one champion plays {one.game}, the other {other.game}, or with other env_options")
+    first, second = (x.policy[None].astype(float) for x in (one, other))
+    return float(payoff(one.tables, first, second)[0]), -float(payoff(one.tables, second, first)[0])
+
+
+def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, list[str]], int]) -> Iterator[str]:
+    """A game move by move, a line for each.
+
+    person: the seat that a person plays, who sees nothing but what that seat does
+    ask: (what is seen, the legal actions by name) -> which of these
+    """
+    tables, node = player.tables, 0
+    luck = draws(derive((seed,), "game"), np.zeros(1, np.int64), len(tables.levels))[0]
+    for chance in luck:
+        if (seat := tables.seat[node]) == OVER:
+            break
+        row = tables.information_set[node]
+        likely = tables.chance[node] if seat == CHANCE else player.policy[row].astype(float)
+        choice = int((np.cumsum(likely) <= chance * likely.sum()).sum())
+        if seat != CHANCE:
+            legal = np.flatnonzero(tables.legal[row])
+            told = tables.game.show(tables.states[node]) if tables.game else f"node {node}"
+            if seat == person:
+                choice = int(legal[ask(told, [tables.names[i] for i in legal])])
+            odds = ", ".join(f"{tables.names[i]} {likely[i]:.0%}" for i in legal)
+            shown = f"{told} ({odds})" if person is None else ""
+            yield f"seat {seat}: {tables.names[choice]}  {shown}".rstrip()
+        node = tables.child[node, choice]
+    won = tables.payoff[node]
+    yield f"seat {0 if won > 0 else 1} wins {abs(won):g}" if won else "a draw"
+
+
+def ask_person(told: str, names: list[str]) -> int:
+    """The number of the action that a person chooses, by its name or its number."""
+    print(told)
+    while True:
+        given = input(f"your move, of {', '.join(f'{i + 1} {name}' for i, name in enumerate(names))}: ").strip()
+        if given in names:
+            return names.index(given)
+        if given.isdigit() and 1 <= int(given) <= len(names):
+            return int(given) - 1
