@@ -34,10 +34,10 @@ class Stepped:
     """Copies of an environment that take random actions."""
 
     def __init__(self, env: str, options: dict, copies: int):
-        from shoal.environments import registry
+        from shoal.environments import registry, suites
         from shoal.environments.spaces import to_bounds
 
-        environment = registry.make(registry.resolve(env), options)
+        environment = registry.make(suites.resolve(env), options)
         space, rng = environment.spec.action, np.random.default_rng(0)
         shape = (16, copies, *space.shape)
         drawn = rng.uniform(-1, 1, shape) if space.dtype == "float32" else rng.integers(space.n, size=shape)

@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from support.probes import match
 
+from shoal.agents.declared import AGENTS
 from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent
 from shoal.environments.device import DeviceEnvironment
 from shoal.methods import METHODS
-from shoal.methods.method import AGENTS
 
 ACTIONS = ("discrete", "multi_discrete", "continuous")
 EVERY = {name: place for method in METHODS.values() for name, place in method.agents.items()}  # `policy` too
