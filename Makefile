@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers check format docs package pictures newest clean cli-page
+.PHONY: help train test learn trainers slurm check format docs package pictures newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -51,12 +51,20 @@ learn: .venv/dev    ## more cases of them, long training, long faults and the be
 	.venv/rl-games/bin/python -m pip install --quiet torch==2.13.0
 	.venv/rl-games/bin/python -m pip install --quiet rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
 
+.venv/ray: .venv/dev
+	$(PYTHON) -m venv .venv/ray
+	.venv/ray/bin/python -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+
 CASES ?= not slow
 FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
-trainers: .venv/sb3 .venv/rl-games ## the tests of trainers that need packages of their own; CASES='slow or not slow': all of them
-	SHOAL_SB3_PYTHON=$(CURDIR)/.venv/sb3/bin/python SHOAL_RL_GAMES_PYTHON=$(CURDIR)/.venv/rl-games/bin/python \
+trainers: .venv/sb3 .venv/rl-games .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
+	SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_SB3_PYTHON=$(CURDIR)/.venv/sb3/bin/python SHOAL_RL_GAMES_PYTHON=$(CURDIR)/.venv/rl-games/bin/python \
 		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
-		'tests/test_examples.py::test_example[own_trainer]'
+		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
+
+slurm: .venv/dev    ## workers as jobs of Slurm, for real: installs Debian's slurm-wlm where it is missing, as root
+	command -v slurmctld || (apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm munge)
+	$(PYTEST) -n 0 -m slow tests/launch/test_slurm.py
 
 check: .venv/dev    ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -122,18 +122,14 @@ def test_job_scripts_do_what_they_say(tmp_path: Path, block: str, code: int, sig
     for name, text in stand_ins.items():
         (tmp_path / name).write_text(f"#!{sys.executable}\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    path = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"}
+    path = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77"}
     job = subprocess.Popen(["bash", "-c", block], cwd=tmp_path, env=path, start_new_session=True)
     wait_for(job, tmp_path / "begun")
-    alone = "--signal=B:" in block  # to the script alone; otherwise to what srun has started
-    if alone:
-        os.kill(job.pid, signal.SIGUSR1)
-    else:
-        children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
-        os.kill(int(children[0]), signal.SIGUSR1)
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGUSR1)  # to what srun has started
     wait_for(job, tmp_path / "saving")
-    for number in (signal.SIGTERM, signal.SIGUSR1 if alone else signal.SIGTERM)[: signals - 1]:
-        os.kill(job.pid, number)
+    for _ in range(signals - 1):
+        os.kill(job.pid, signal.SIGTERM)
         time.sleep(0.1)
     assert job.wait(10) == code
     assert (tmp_path / "saved").exists()
