@@ -19,6 +19,7 @@ PEERS = {
     "evosax_es",
     "process_es",
     "ray_tune",
+    "ray_tune_workers",
     "sb3_bare",
     "sb3_mpi",
     "sb3_off_policy",
@@ -41,6 +42,7 @@ CASES = {
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
     "figures": "figures",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
+    "launcher": "--workers 2 --population 2 --interval 64",
     "luck_of_fitness": "",
     "looks": "--studies 2 --looks 4 8 --naive",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
