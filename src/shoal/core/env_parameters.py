@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import STRUCTURE
 from shoal.core.types import Tunable
 
 PREFIX = "env."
@@ -17,9 +18,10 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 def split(hyper: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split hyperparameters into those of the agent and the environment parameters, which lose their prefix."""
-    own = {name: x for name, x in hyper.items() if not name.startswith(PREFIX)}
-    return own, {name.removeprefix(PREFIX): x for name, x in hyper.items() if name not in own}
+    """Split hyperparameters into those of the agent and the environment parameters, which lose their prefix; without the
+    choices of a structure."""
+    own = {name: x for name, x in hyper.items() if not name.startswith((PREFIX, STRUCTURE))}
+    return own, {name.removeprefix(PREFIX): x for name, x in hyper.items() if name.startswith(PREFIX)}
 
 
 def joined(own: Mapping[str, Any], env_parameters: Mapping[str, Any]) -> dict[str, Any]:

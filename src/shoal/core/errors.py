@@ -15,6 +15,8 @@ LONG = re.compile(
     r"""(?<!\w)(?<!shoal resume )(?<!pip install )(?<!pip install -e )'[^']{99,}'(?!\w)|"""
     r"""(?<!\w)"[^"]{99,}"(?!\w)|[\[{][^\]}]{99,}[\]}]|[^\s/]{99,}"""
 )
+STRUCTURE = "config."  # in front of the choices of a structure, which say the place in a list
+CHOOSE = "write choices of structures as config: {layers: {choices: [[64, 64], [256, 256]]}}"
 SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as lin_VALUE
 
 
@@ -125,6 +127,8 @@ def number_here(field: str, value: object) -> str:
         if field.endswith(name) and isinstance(value, str) and value.startswith("lin"):
             first = value.removeprefix("linear").removeprefix("lin").strip("_()") or "the first value"
             return f"for a linear decay to 0 write {first}, and {name}_end_factor: 0 beside it"
+    if field.startswith(f"space.{STRUCTURE}"):
+        return CHOOSE
     return NOT_HERE.get(spelt(field.rpartition(".")[2]), "")
 
 

@@ -33,11 +33,13 @@ from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import no_agent, whole_config
+from shoal.experiment.structures import choices, place_of, structures
 from shoal.members.acting import Acting, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Kind
 from shoal.members.sampled import Sampled
+from shoal.members.structured import Structured
 from shoal.methods.method import Method, check_limits
 from shoal.methods.parts import method_of, with_defaults
 from shoal.methods.ranges import nearest
@@ -53,7 +55,8 @@ def named(e: Experiment, method: Method) -> Experiment:
     known: dict[str, Any] = e.absolute_paths | {"method": with_defaults(e.method_or_default)}
     if not e.external:
         agent = method.agent_or_default(e.agent)
-        known["agent"], known["config"] = agent, whole_config(method, agent, e.config)
+        known["agent"] = agent
+        known["config"] = whole_config(method, agent, structures(e)[0]) | {name: e.config[name] for name in choices(e)}
         if isinstance(e.env, str) and not e.env.startswith(f"{OBJECT}:"):
             known["env"] = suites.resolve(e.env)
         if e.levels is not None:
@@ -73,10 +76,14 @@ def make_kind(e: Experiment, method: Method) -> Kind:
             raise
         return made
     environment = make_environment(e)
-    learner = make_learner(e, environment.spec, method)
+    learner = make_learner(replace(e, config=structures(e)[0]), environment.spec, method)
     if isinstance(learner, SearchLearner):
         return Sampled(environment, learner, copies_replay)
-    return GradientTrained(environment, learner, copies_replay)
+    kinds = [GradientTrained(environment, learner, copies_replay)]
+    for config in structures(e)[1:]:
+        other = make_learner(replace(e, config=config), environment.spec, method)
+        kinds.append(GradientTrained(environment, other, copies_replay))  # type: ignore[arg-type]
+    return Structured(kinds, partial(place_of, e)) if len(kinds) > 1 else kinds[0]
 
 
 def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:

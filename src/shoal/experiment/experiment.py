@@ -177,7 +177,7 @@ class Experiment:
     space: dict[str, Range] | None = None
     """the ranges that are tuned; by default those that the agent suggests"""
     config: dict[str, Any] = field(default_factory=dict)
-    """structure of the agent, equal for all members: layers, rollout length, environments per member"""
+    """structure of the agent: layers, rollout length, environments per member; {choices: [...]} tries several"""
     env_options: dict[str, Any] = field(default_factory=dict)
     """options of the environment, such as its time limit"""
     levels: Levels | None = None

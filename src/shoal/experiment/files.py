@@ -136,9 +136,11 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """The same, with names for functions and classes, in mappings too."""
+    """The same, with names for functions and classes, in mappings and lists too."""
     if isinstance(value, dict):
         return {k: _named(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_named, value))
     return name_of(value) if callable(value) else value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +12,8 @@ import numpy as np
 
 from shoal.core.env_parameters import defaults, split
 from shoal.core.errors import BadField
-from shoal.core.population import PureEvolver
+from shoal.core.keys import derive
+from shoal.core.population import PureEvolver, Values
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
@@ -19,7 +21,9 @@ from shoal.environments.host import HostEnvironment
 from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
+from shoal.experiment.structures import ranges
 from shoal.members.protocol import Kind, Setup
+from shoal.members.structured import Structured
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 
@@ -209,13 +213,22 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         counts = _counts(given, kind, processes)
         e = replace(given, hyper=search.fixed, space=search.ranges, **counts)  # it is final
         refuse(OF_KIND, e, method, kind)
+        search = search._replace(ranges=search.ranges | ranges(e))
         evolver = method.evolver(search, e.population)
+        if isinstance(kind, Structured):
+            kind.chosen = partial(_chosen, e, evolver)
         check_env_parameters(e, kind, evolver)
         iterations, steps = kind.interval(e.interval, e.generations, e.population)
         return Plan(e, method, kind, evaluation_of(e), evolver, search, e.shards or 1, iterations, steps)
     except BaseException:
         kind.close()
         raise
+
+
+def _chosen(e: Experiment, evolver: PureEvolver, uid: np.ndarray) -> Values:
+    """The choices of structures of members."""
+    _, hyper = evolver.init(derive((e.seed,), 0, "hyper"), uid)
+    return {name: hyper[name] for name in ranges(e)}
 
 
 def planned(experiment: Experiment) -> Plan:

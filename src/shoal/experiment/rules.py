@@ -9,10 +9,11 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shoal.core.env_parameters import PREFIX
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import CHOOSE, STRUCTURE, BadField, unknown
 from shoal.core.schema import build, explained
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
+from shoal.experiment.structures import choices, structures
 from shoal.members.protocol import Kind
 from shoal.methods import METHODS
 from shoal.methods.method import Method
@@ -69,6 +70,11 @@ def _exchanged(name: str) -> Callable[[Experiment], bool]:
     return lambda e: e.exchange.name == name
 
 
+def _copying(method: Method) -> bool:
+    """True where members copy one another; between rungs, where there are these."""
+    return getattr(method, "between", "" if method.copies else "none") != "none"
+
+
 _worker = _exchanged("directory")
 
 
@@ -97,6 +103,17 @@ RULES = (
         lambda e, m: _worker(e) and e.budget is not None,
         "workers of a directory do not know what others have spent",
         "give each its generations",
+    ),
+    Rule(
+        "method",
+        lambda e, m: choices(e) and (not (m.tunes and m.order_suffices) or _copying(m)),
+        "its members cannot have several structures, for weights are copied or shared, and config has choices",
+        "write method: independent, or {{name: successive_halving, between: none}}",
+    ),
+    Rule(
+        "config",
+        lambda e, m: choices(e) and (e.divided or e.init_from is not None or e.auto),
+        "choices of structures need one process, and no shards, init_from or population: auto",
     ),
     Rule(
         "run_dir",
@@ -259,10 +276,13 @@ def check(e: Experiment) -> Method:
 def _check_names(e: Experiment, method: Method) -> None:
     """Raise BadInput for settings and hyperparameters that an agent of Shoal's own lacks, environment parameters aside."""
     agent = method.agent_or_default(e.agent)
-    whole_config(method, agent, e.config)
+    for config in structures(e):
+        whole_config(method, agent, config)
     if declaration := method.declaration(agent):
         for place, names in (("hyper", e.hyper), ("space", e.space or {})):
             for name in names:
+                if name.startswith(STRUCTURE):
+                    raise BadField(place, "is no hyperparameter", CHOOSE, name=name)
                 if name not in declaration.hyper._fields and not name.startswith(PREFIX):
                     raise unknown(place, name, declaration.hyper._fields)
 

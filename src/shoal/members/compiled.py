@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar, Self
 
@@ -50,6 +50,9 @@ class Compiled(ABC):
     @cached_property
     def acting(self) -> Acting:
         return by_agent(self.agent, self.spec)
+
+    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
+        return self.acting
 
     @cached_property
     def snapshot(self) -> PyTree:

@@ -12,7 +12,7 @@ from shoal.core.errors import BadField
 from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed
 from shoal.core.types import START, Metrics, PyTree, RunProgress
-from shoal.members.acting import Policy, by_trainer
+from shoal.members.acting import Acting, Policy, by_trainer
 from shoal.members.protocol import EPISODES, Members, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.episodes import noise, summarise
 from shoal.trainers.jobs import side_by_side
@@ -40,6 +40,9 @@ class External:
         self.env_parameters: Mapping[str, float] = {}
         self.acting, self.copies_replay = by_trainer(name, make), copies_replay
         self.snapshot = Named(), Named()
+
+    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
+        return self.acting
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """One call of each trainer."""

@@ -181,6 +181,9 @@ class Kind(Protocol):
     @property
     def acting(self) -> Acting: ...
 
+    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
+        """The same of a member with these hyperparameters, where structures differ."""
+
     @property
     def snapshot(self) -> PyTree: ...
 

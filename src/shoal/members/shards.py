@@ -128,15 +128,18 @@ class CompiledShard(Members):
 
 
 class InTurn:
-    """A `Shard` made of shards of equal size: a population larger than the memory of the device, or of several programs.
+    """A `Shard` made of several: a population larger than the memory of the device, or of several programs.
 
     While one uses the accelerator, the others wait on the host.
     """
 
-    def __init__(self, shards: Sequence[Any], setup: Setup):
-        """shards: of one kind, a `CompiledShard` each."""
-        self._shards, self._size, self._pause = shards, len(shards[0].uid), setup.pause
+    def __init__(self, shards: Sequence[Any], setup: Setup, rates: Sequence[float] = ()):
+        """shards: a `CompiledShard` each, or several in turn. rates: the iterations that each makes to one of the run's."""
+        self._shards, self._rates, self.pause = shards, rates or [1.0] * len(shards), setup.pause
         self.uid = np.concatenate([shard.uid for shard in shards])
+        ends = np.cumsum([len(shard.uid) for shard in shards]).tolist()
+        self._rows = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
+        self._home = np.repeat(np.arange(len(shards)), [len(shard.uid) for shard in shards])
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         def begun(shard: Any, rows: slice) -> None:
@@ -146,15 +149,20 @@ class InTurn:
         self._each(begun)
 
     def train(self, generation: int, iterations: int, chunk: int, progress: RunProgress = START) -> Metrics:
+        rates = iter(self._rates)
+
         def trained(shard: Any, rows: slice) -> Metrics:
-            before = rows.start * iterations / len(self.uid)
+            before, share = rows.start / len(self.uid), (rows.stop - rows.start) / len(self.uid)
+            rate = next(rates)
+            mine = max(1, round(iterations * rate))
 
             def pause(result: PyTree, done: float) -> None:
-                self._pause(result, done and before + done * self._size / len(self.uid))
+                self.pause(result, done and iterations * (before + share * done / mine))
 
             shard.pause = pause
-            metrics = shard.train(generation, iterations, chunk, progress)
-            shard.pause = self._pause  # nothing of it leads back here, so that members which end are freed at once
+            own = progress._replace(each=np.float32(progress.each / rate))
+            metrics = shard.train(generation, mine, max(1, round(chunk * rate)), own)
+            shard.pause = self.pause  # nothing of it leads back here, so that members which end are freed at once
             return metrics
 
         return _joined(self._each(trained))
@@ -171,14 +179,15 @@ class InTurn:
         return self._shards[0].individuals(stats, metrics)
 
     def snapshot(self, row: int) -> PyTree:
-        return self._shards[row // self._size].snapshot(row % self._size)
+        home = self._home[row]
+        return self._shards[home].snapshot(row - self._rows[home].start)
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, DistributionUpdate):
             return self._update_distribution(decision)
         parents = decision.parents
-        rows, home = np.arange(len(parents)), np.arange(len(parents)) // self._size
-        moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != parents // self._size]}
+        rows, home = np.arange(len(parents)), self._home
+        moved = {int(row): self.snapshot(int(parents[row])) for row in rows[home != home[parents]]}
         moved |= arrived  # all snapshots are taken before any member changes
 
         def applied(shard: Any, place: slice) -> None:
@@ -218,6 +227,14 @@ class InTurn:
             shard.restore([state], generation)
             self._make_room(shard)
 
+    def to_host(self) -> None:
+        """Keep the state on the host until `to_device`."""
+        for shard in self._shards:
+            shard.to_host()
+
+    def to_device(self) -> None:
+        """Nothing: each shard is moved when it is its turn."""
+
     def close(self) -> None:
         for shard in self._shards:
             shard.close()
@@ -237,9 +254,9 @@ class InTurn:
     def _each(self, work: Callable[[Any, slice], Any]) -> list[Any]:
         """Results of `work` for every shard, which is on the device for it; the slice is of its rows."""
         results = []
-        for i, shard in enumerate(self._shards):
+        for shard, rows in zip(self._shards, self._rows, strict=True):
             shard.to_device()
-            results.append(work(shard, slice(i * self._size, (i + 1) * self._size)))
+            results.append(work(shard, rows))
             self._make_room(shard)
         return results
 

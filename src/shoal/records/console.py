@@ -19,6 +19,7 @@ from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
 from shoal.core.schema import as_given
+from shoal.experiment.structures import choices, structures
 from shoal.records.callback import Callback
 from shoal.records.notebook import Cell
 from shoal.records.screen import Screen, plain_table, styled
@@ -74,6 +75,8 @@ class Display(Callback):
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:
             self._say("space is empty: all members have the same hyperparameters", "dim")
+        if differing := ", ".join(f"config.{name}" for name in choices(e)):
+            self._say(f"{len(structures(e))} structures by {differing}: members of one train side by side", "dim")
         if plan.rungs:
             self._say(plan.rungs, "dim")
         if plan.normalised:

@@ -8,11 +8,13 @@ from urllib.parse import quote
 
 import numpy as np
 
+from shoal.core.errors import STRUCTURE
 from shoal.core.yaml_text import write_yaml
 from shoal.report import charts, effects, tables
 from shoal.report.charts import Axis, Stroke
 from shoal.report.effects import Effect
 from shoal.report.layout import Layout
+from shoal.report.lineage import inner
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.schedule import shortest
@@ -43,6 +45,10 @@ def single(run: Run) -> dict[str, Any]:
     end = tuple(at[-1] for at in run.trace)
     ended = {name: float(run.lineage.hyper[name][end]) for name in run.space}
     tuned = {name: shortest(value) for name, value in ended.items() if math.isfinite(value)}
+    config = dict(inner(run.experiment, "config"))
+    for name in [name for name in tuned if name.startswith(STRUCTURE)]:
+        setting = name.removeprefix(STRUCTURE)
+        config[setting] = config[setting]["choices"][int(tuned.pop(name) or 0)]
     kept = {
         name: value for name, value in run.experiment.items() if name not in LEFT_OUT and value not in (None, {}, [])
     }
@@ -51,6 +57,7 @@ def single(run: Run) -> dict[str, Any]:
     if (most := _steps(run)) and isinstance(interval, int) and interval > 0:
         fixed["generations"] = math.ceil(most / interval)
     first = {name: kept.pop(name) for name in ("env", "agent") if name in kept}
+    kept |= {"config": config} if config else {}
     return first | {"hyper": tuned | (hyper if isinstance(hyper, dict) else {})} | fixed | kept
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import Irregular, parse_json
-from shoal.core.errors import BadInput, no_run
+from shoal.core.errors import STRUCTURE, BadInput, no_run
 from shoal.core.escape import escape
 from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
@@ -147,7 +147,11 @@ class Run:
     def space(self) -> dict[str, Range]:
         """The tuned hyperparameters that were recorded; those that varied, where the experiment does not say."""
         space = self.experiment.get("space")
+        config = inner(self.experiment, "config")
+        listed = {f"{STRUCTURE}{name}": inner(config, name).get("choices") for name in config}
+        places = {name: {"choices": [*range(len(x))]} for name, x in listed.items() if isinstance(x, list)}
         if isinstance(space, dict):
+            space = space | places
             return {str(name): _range(entry) for name, entry in space.items() if str(name) in self.lineage.hyper}
         return {
             name: Range()

@@ -16,7 +16,7 @@ from shoal.core import tree
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
-from shoal.core.errors import BadInput
+from shoal.core.errors import STRUCTURE, BadInput
 from shoal.core.keys import derive, jax_key
 from shoal.core.population import ChampionSoFar
 from shoal.core.schema import build
@@ -26,6 +26,7 @@ from shoal.experiment.build import acting_of
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.experiment.rules import INT32
+from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
 from shoal.members.acting import Acting
 from shoal.run import checkpoint
@@ -42,12 +43,13 @@ class Champion:
     """
 
     def __init__(self, acting: Acting, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
-        self.spec, self.experiment, self.learned, self._best = spec, experiment, best.learned, best
+        self.spec, self.learned, self._best, self._run = spec, best.learned, best, experiment
+        self.experiment = with_structure(experiment, best.hyper)
         self.acting, self.policy = acting, acting.policy(best.learned, best.hyper)
         self.obs = None if spec is None else spec.obs
         if isinstance(self.obs, dict):
             self.obs = {key: self.obs[key] for key in self.policy.sees or self.obs}
-        self.hyper = best.hyper
+        self.hyper = {name: x for name, x in best.hyper.items() if not name.startswith(STRUCTURE)}
         self.uid, self.generation = best.uid, best.generation
         self.fitness = best.fitness if np.isfinite(best.fitness) else None
         self._sampled = 0  # actions so far: each has a key of its own
@@ -162,7 +164,7 @@ def load_champion(
         arrays, manifest = checkpoint.read_arrays(folder, run)
         best = champion_told(manifest, f"{folder}: ")
         spec = _spec(folder, manifest.get("spec"))
-        acting = acting_of(experiment, spec, folder)
+        acting = acting_of(with_structure(experiment, best.hyper), spec, folder)
         learned = checkpoint.restore(folder, arrays, acting.learned)
     except Damaged as error:
         if os.path.lexists(folder):
@@ -192,10 +194,12 @@ def load_members(run: str | Path, trust_code: bool = False, generation: int | No
 
 def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     """A saved member, able to act as the champion does. Its fitness is not known yet: it may be a child."""
-    learned = as_tree(saved.learned[row], champion.acting.learned)
-    hyper = {name: float(x[row]) for name, x in saved.hyper.items()}
+    run, acting, hyper = champion._run, champion.acting, {name: float(x[row]) for name, x in saved.hyper.items()}
+    if (own := with_structure(run, hyper)) != champion.experiment:
+        acting = acting_of(own, champion.spec, Path("champion"))
+    learned = as_tree(saved.learned[row], acting.learned)
     one = ChampionSoFar(learned, saved.uid[row], saved.generation, hyper=hyper)
-    return Champion(champion.acting, champion.spec, one, champion.experiment)
+    return Champion(acting, champion.spec, one, run)
 
 
 def champion_told(told: Any, place: str) -> ChampionSoFar:

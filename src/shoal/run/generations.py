@@ -203,7 +203,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
         of_selection = earlier, last, told.level, told.measured, state.trend, state.episode_length
         manifest = asdict(Totals(state.seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
-    all_parts = 1 + c.plan.shards
+    all_parts = 1 + (c.plan.shards if c.plan.shards > 1 else len(state.shard.state()))
 
     def write() -> None:
         c.files.record(held)

@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
 from shoal.core.population import ChampionSoFar, PopulationStats, Seed
 from shoal.core.yaml_text import plain
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff_matrix
+from shoal.experiment.structures import choices
 from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
@@ -71,6 +73,8 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         **tested,
         "hyper": champion.hyper,
     }
+    if chosen := choices(e):
+        told["config"] = {name: values[int(champion.hyper[f"{STRUCTURE}{name}"])] for name, values in chosen.items()}
     # The steps of the final selection do not bring a budget to its end.
     return {
         "status": "done" if state.over(c.plan) else "stopped",

@@ -245,7 +245,8 @@ def to_save(c: Context, state: State) -> dict[str, PyTree]:
 
 def _to_read(c: Context, first: State, totals: Totals) -> dict[str, PyTree]:
     """The template of the parts of a checkpoint that this process reads."""
-    earlier, last = ([c.plan.kind.acting.learned] * len(some) for some in (totals.earlier, totals.last))
+    acting = c.plan.kind.acting_with
+    earlier, last = ([acting(one["hyper"]).learned for one in some] for some in (totals.earlier, totals.last))
     return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
 
 

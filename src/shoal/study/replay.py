@@ -14,6 +14,7 @@ from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Stop, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
+from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
@@ -77,7 +78,7 @@ def follower(
     each = zip(found, _intervals(run, found, experiment.population), strict=True)
     rows = [{name: row[name] for name in tuned} for row, times in each for _ in range(times)]
     if file is None:
-        trained = replace(experiment, init_from=None)
+        trained = replace(with_structure(experiment, found[-1]), init_from=None)
         if experiment.init_from:
             note(f"{run} started from the weights of {experiment.init_from}; this agent starts from scratch")
     else:

@@ -1,0 +1,101 @@
+"""Choices in `config`: members of one structure train as one program, and the structures in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.messages import Said, shown
+from support.runs import CONFIG, rows, same_run, shoal, tiny
+
+from shoal.core.errors import BadInput
+from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import planned
+from shoal.experiment.structures import structures
+from shoal.records.callback import Callback
+from shoal.report.best import single
+from shoal.report.run import read_run
+from shoal.run.champion import load_members
+from shoal.run.loop import resume, train
+
+LAYERS: dict[str, Any] = {"layers": {"choices": [[8], [4, 4]]}}
+HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "between": "none"}
+
+
+def several(run: Path | None = None, **changes: Any) -> Experiment:
+    return tiny(run, **{"config": CONFIG | LAYERS, "method": "independent"} | changes)
+
+
+class Once(Callback):
+    """Ends a run after a generation."""
+
+    def __init__(self, generation: int):
+        self.last = generation
+
+    def generation(self, event: Any) -> bool:
+        return event.generation == self.last
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_members_of_two_structures(tmp_path: Path) -> None:
+    """Each keeps its own, which is recorded; a run that goes on equals one that never stopped."""
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    done = train(several(straight, generations=2))
+    train(several(run, generations=2), [Once(0)])
+    resume(run)
+    same_run(run, straight)
+    chosen = {(row["uid"], row["hyper"]["config.layers"]) for row in rows(run / "lineage.jsonl")}
+    assert len(chosen) == 4 and {place for _, place in chosen} == {0.0, 1.0}
+    found = {one.uid: one.experiment.config["layers"] for one in load_members(run)}
+    assert found == {uid: [[8], [4, 4]][int(place)] for uid, place in chosen}
+    champion = done.summary["champion"]
+    assert found[champion["uid"]] == champion["config"]["layers"] == single(read_run(straight))["config"]["layers"]
+    assert "config.layers" in (read_run(straight)).space and shoal("report", straight).code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trace_cache")
+def test_structures_end_with_their_members(tmp_path: Path) -> None:
+    """Their evaluations are counted on; rollouts may differ, where an interval holds whole ones of all."""
+    changes: dict[str, Any] = {"method": HALVING, "generations": 5, "config": CONFIG | LAYERS}
+    changes["config"] |= {"rollout": {"choices": [16, 32]}}
+    done = train(several(tmp_path / "straight", **changes))
+    train(several(tmp_path / "run", **changes), [Once(2)])
+    resume(tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "straight")
+    lines = rows(tmp_path / "run/lineage.jsonl")
+    assert [sum(row["generation"] == g for row in lines) for g in range(5)] == [4, 4, 2, 2, 1]
+    spent = [row["evaluation_steps"] for row in rows(tmp_path / "run/metrics.jsonl")]
+    assert spent == sorted(spent) and done.summary["environment_steps"] == 5 * 4 * 64
+    assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 4).code == 0
+
+
+def test_all_combinations_are_structures() -> None:
+    config = {"layers": {"choices": [[8], [4]]}, "rollout": {"choices": [16, 32]}, "environments": 2}
+    made = [(one["layers"], one["rollout"], one["environments"]) for one in structures(Experiment(config=config))]
+    assert made == [([8], 16, 2), ([8], 32, 2), ([4], 16, 2), ([4], 32, 2)]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"config": {"layers": {"choices": [[8]]}}},
+        {"config": {"layers": {"choices": [[8], [4]], "start": [8]}}},
+        {"config": {"layers": {"choices": [[8], ["wide"]]}}},
+        {"config": {"rollout": {"choices": [16, 24]}}, "interval": 64},
+        {"method": "pbt"},
+        {"method": {"name": "successive_halving"}},
+        {"method": "pb2"},
+        {"method": "es"},
+        {"shards": 2},
+        {"init_from": "runs/before"},
+        {"space": {"config.layers": [1, 2]}},
+        {"space": {"config.layers": {"choices": [[8], [4]]}}},
+    ],
+    ids=shown,
+)
+def test_choices_that_are_refused(given: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        planned(several(**given))
+    said(error.value)
