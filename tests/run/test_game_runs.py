@@ -50,6 +50,7 @@ def test_the_champion_is_the_least_exploitable_member_of_any_generation(run: Pat
     assert "final_selection" not in result["champion"]
 
 
+@pytest.mark.usefixtures("trace_cache")
 def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "half", **KUHN | {"generations": 2}))
     resume(tmp_path / "half", 4)
@@ -67,6 +68,7 @@ def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest
     assert "seat 1: bet" in person.out and "(" not in person.out
 
 
+@pytest.mark.usefixtures("trace_cache")
 def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
     train(tiny(tmp_path / "run", generations=1))
     for command in (("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")):

@@ -100,7 +100,7 @@ def _payoffs(c: Context, state: State, stats: PopulationStats) -> dict[str, Any]
     """What the fittest members of this process win against one another in a game, for result.json."""
     compiled, uid = c.plan.kind.compiled, np.asarray(state.shard.uid)
     fitness = dict(zip(stats.uid.tolist(), np.nan_to_num(stats.fitness, nan=-np.inf).tolist(), strict=True))
-    rows = sorted(range(len(uid)), key=lambda row: -fitness[int(uid[row])])[:MATCHED]
+    rows = sorted(range(len(uid)), key=lambda row: -fitness.get(int(uid[row]), -np.inf))[:MATCHED]
     seen = knowledge(compiled.environment.game)
     policies = [compiled.agent.probabilities(state.shard.snapshot(row)[0], seen) for row in rows]
     matrix = payoff_matrix(compiled.environment.game, np.asarray(policies, np.float64))
