@@ -38,9 +38,9 @@ def load_player(run: Path, trust_code: bool, member: int | None = None, generati
     if not of_game(kind):
         kind.close()
         raise BadInput(f"{run} was trained on {e.env_name}, which is no game of two seats")
-    compiled = kind.compiled
-    tables = compiled.environment.game
-    return Player(e.env_name, tables, np.asarray(compiled.agent.probabilities(champion.learned, knowledge(tables))))
+    tables, probabilities = kind.compiled.environment.game, champion.policy.probabilities
+    assert probabilities is not None
+    return Player(e.env_name, tables, np.asarray(probabilities(champion.learned, knowledge(tables))))
 
 
 def play_against(one: Player, other: Player) -> tuple[float, float]:

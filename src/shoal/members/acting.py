@@ -35,6 +35,7 @@ class ActingPolicy(NamedTuple):
 
     sampled: (learned, obs, carry, key) as `greedy`; actions as they are explored with in training
     save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
+    probabilities: as of `Agent`
     """
 
     greedy: Callable[..., tuple[Any, PyTree]]
@@ -42,6 +43,7 @@ class ActingPolicy(NamedTuple):
     carry: Callable[[tuple[int, ...]], PyTree]
     sees: tuple[str, ...] = ()
     save: Callable[[Path], list[str]] | None = None
+    probabilities: Callable[..., Array] | None = None
 
 
 class Acting(NamedTuple):
@@ -77,7 +79,8 @@ def by_agent(agent: Agent, spec: Spec) -> Acting:
 
     def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
         own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
-        return ActingPolicy(greedy, partial(sampled, own), agent.carry, agent.sees)
+        probabilities = agent.probabilities
+        return ActingPolicy(greedy, partial(sampled, own), agent.carry, agent.sees, probabilities=probabilities)
 
     return Acting(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
 

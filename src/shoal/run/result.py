@@ -12,13 +12,13 @@ import numpy as np
 
 from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, PopulationStats, Seed
+from shoal.core.population import ChampionSoFar, Seed
 from shoal.core.yaml_text import plain
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff_matrix
 from shoal.experiment.structures import choices
 from shoal.members.acting import Policy
-from shoal.members.protocol import Shard
+from shoal.members.protocol import Kind, Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none
@@ -65,7 +65,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
             champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    payoffs = _payoffs(c, state, shared.stats) if e.fitness.source == "exploitability" and c.leading else {}
+    payoffs = _payoffs(c.plan.kind, state.shard) if e.fitness.source == "exploitability" and c.leading else {}
     told = {
         "uid": champion.uid,
         "generation": champion.generation,
@@ -96,15 +96,16 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     }
 
 
-def _payoffs(c: Context, state: State, stats: PopulationStats) -> dict[str, Any]:
-    """What the fittest members of this process win against one another in a game, for result.json."""
-    compiled, uid = c.plan.kind.compiled, np.asarray(state.shard.uid)
-    fitness = dict(zip(stats.uid.tolist(), np.nan_to_num(stats.fitness, nan=-np.inf).tolist(), strict=True))
-    rows = sorted(range(len(uid)), key=lambda row: -fitness.get(int(uid[row]), -np.inf))[:MATCHED]
-    seen = knowledge(compiled.environment.game)
-    policies = [compiled.agent.probabilities(state.shard.snapshot(row)[0], seen) for row in rows]
-    matrix = payoff_matrix(compiled.environment.game, np.asarray(policies, np.float64))
-    return {"payoffs": {"uid": uid[rows].tolist(), "mean": [_recorded(row) for row in matrix]}}
+def _payoffs(kind: Kind, shard: Shard) -> dict[str, Any]:
+    """What the fittest members of a shard win against one another in a game, for result.json."""
+    stats, game, policies = shard.stats(), kind.compiled.environment.game, []
+    rows = np.argsort(-np.nan_to_num(stats.fitness, nan=-np.inf), kind="stable")[:MATCHED]
+    for row in rows.tolist():
+        learned, hyper = shard.snapshot(row)[0], {name: float(x[row]) for name, x in stats.hyper.items()}
+        policy: Any = kind.acting_with(hyper).policy(learned, hyper)
+        policies.append(policy.probabilities(learned, knowledge(game)))
+    matrix = payoff_matrix(game, np.asarray(policies, np.float64))
+    return {"payoffs": {"uid": stats.uid[rows].tolist(), "mean": [_recorded(row) for row in matrix]}}
 
 
 def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
