@@ -368,11 +368,12 @@ def test_what_sb3_calls_otherwise_exists_here(section: str) -> None:
     for agent, declaration in DESCRIBED.items():
         here[agent] = {f"hyper.{name}" for name in declaration.hyper._fields}
         here[agent] |= {f"config.{f.name}" for f in fields(declaration.config)}
+    known = here["experiment"] | set(DESCRIBED) | {f"champion.{name}" for name in dir(shoal.Champion)}
     title = section.partition("\n")[0]
     about = [agent for agent in DESCRIBED if agent.upper() in title] or ["ppo"]
     assert words
     for agent in about:
-        assert set(words) <= here[agent] | here["experiment"], agent
+        assert set(words) <= here[agent] | known, agent
 
 
 OPTIONS = [(name, *row) for known in (SELECTORS, EXPLORERS) for name, kind in known.items() for row in rows_of(kind)]

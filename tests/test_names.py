@@ -49,5 +49,4 @@ def test_no_class_name_stands_twice() -> None:
     found = [
         x.name for path in ROOT.rglob("*.py") for x in ast.walk(ast.parse(path.read_text())) if type(x) is ast.ClassDef
     ]
-    of_agents = {"Config", "Hyper"}  # read by these names
-    assert {name for name in found if found.count(name) > 1} == of_agents
+    assert not {name for name in found if found.count(name) > 1}
