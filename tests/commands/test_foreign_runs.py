@@ -36,6 +36,8 @@ READING = {
     "toy": [],
     "envs": [],
     "runs": [["."]],
+    "status": [["workspace"]],
+    "stop": [["workspace"]],
     "compare": [["run", "study/runs/a/0"], ["run", "workspace"]],
     "experiments": [],
     "init": [],

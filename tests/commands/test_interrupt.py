@@ -78,8 +78,18 @@ def command(before: str, *arguments: object) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.parametrize("module", ["tyro", "jax"])
 def test_heard_while_packages_are_imported(tmp_path: Path, module: str) -> None:
-    """Unheard, it would end with 2, for there is no such environment."""
-    arguments = ("train", "--env", "gymnax:None", "--run-dir", tmp_path / "run")
+    """Unheard, it would train."""
+    arguments = (
+        "train",
+        "--env",
+        "gymnax:CartPole-v1",
+        "--generations",
+        1,
+        "--interval",
+        64,
+        "--run-dir",
+        tmp_path / "run",
+    )
     process = command(WHEN_COLLECTING.replace("MODULE", repr(module)), *arguments)
     assert (process.returncode, process.stdout, process.stderr) == (130, "", "shoal: interrupted\n")
     assert list(tmp_path.iterdir()) == []

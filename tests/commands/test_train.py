@@ -69,7 +69,7 @@ def test_result(six: Path) -> None:
     result = json.loads((six / "result.json").read_text())
     assert set(result) == {
         *("status", "env", "method", "traits", "agent", "population", "generations", "seed", "fitness", "champion"),
-        *("environment_steps", "evaluation_steps", "seconds", "compile_seconds", "provenance"),
+        *("environment_steps", "evaluation_steps", "seconds", "compile_seconds", "provenance", "stopped_by"),
     }
     told = {k: result[k] for k in ("status", "env", "method", "agent", "population", "generations", "seed")}
     assert told == {

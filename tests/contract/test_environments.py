@@ -49,7 +49,12 @@ DEVICE = [
 HOST = [("gym:CartPole-v1", {}), ("gym:Pendulum-v1", {"max_episode_steps": 9})]
 OWN = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"  # a class, as one of the user's own that is not registered
 # Suites with tests of their own, as they need longer or other packages.
-ELSEWHERE = {"brax": Path(__file__).name, "playground": "test_playground.py", "envpool": "test_envpool.py"}
+ELSEWHERE = {
+    "brax": Path(__file__).name,
+    "playground": "test_playground.py",
+    "envpool": "test_envpool.py",
+    "game": "test_games.py",
+}
 
 
 def open_environment(env: str, **options: Any) -> Environment:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
+from shoal.agents.declared import POLICY, Declaration
 from shoal.core.population import Decision, DistributionUpdate, PureEvolver
 from shoal.core.space import SearchSpace
 from shoal.core.types import Member, Population, SearchLearner
@@ -29,7 +30,7 @@ class Nearby(Method):
     The best of the members becomes the next mean.
     """
 
-    agents: ClassVar[dict[str, str]] = {"policy": "shoal.agents.policy:policy"}
+    agents: ClassVar[dict[str, Declaration]] = {"policy": POLICY._replace(hyper=Hyper())}
     title: ClassVar[str] = "a search nearby"
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
@@ -75,7 +76,7 @@ class SampledButCopying(Nearby):
     """Its evolver decides about parents, which members that are sampled do not have."""
 
     def evolver(self, *arguments: Any) -> PureEvolver:
-        init, _ = super().evolver(*arguments)
+        init = super().evolver(*arguments).init
         return PureEvolver(init, lambda key, state, stats, mine: (state, Decision(mine, dict(stats.hyper))))
 
 
@@ -83,7 +84,7 @@ class GradientTrainedButWeighing(Independent):
     """Its evolver weighs members for a mean, which members that live on do not have."""
 
     def evolver(self, *arguments: Any) -> PureEvolver:
-        init, _ = super().evolver(*arguments)
+        init = super().evolver(*arguments).init
         even = np.float32(0.25)
         return PureEvolver(
             init, lambda key, state, stats, mine: (state, DistributionUpdate(even + 0 * mine, dict(stats.hyper)))

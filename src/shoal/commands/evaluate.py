@@ -16,6 +16,7 @@ from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, make_kind, named
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.plan import whole_fitness
 from shoal.experiment.rules import check
 from shoal.members.acting import Policy
 from shoal.members.devices import prepare
@@ -65,6 +66,7 @@ def evaluate(
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
         if differing := unlike(champion.hyper, kind.tunable, kind.env_parameters):
             raise BadInput(f"{run}: its champion is not that of its experiment.yaml: hyper {differing}")
+        e = replace(e, fitness=whole_fitness(e, kind))
         evaluation = replace(evaluation_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, evaluation))) as tester, callbacks_attributed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)

@@ -19,7 +19,7 @@ from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment
 from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
 from shoal.experiment.structures import ranges
 from shoal.members.protocol import Kind, Setup
@@ -240,24 +240,28 @@ def planned(experiment: Experiment) -> Plan:
 
 def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
     """The fields that the kind of member decides where they are not given. Raises BadInput for too few shards."""
-    f, final_episodes = e.fitness, e.final_episodes
-    episodes = _episodes(e, kind)
-    fitness = replace(f, source=f.source or "evaluation", episodes=episodes)
-    if of_game(kind) and f.source in (None, "exploitability"):
-        # It is exact: nothing is played, and two equal numbers have a standard deviation of 0.
-        fitness, final_episodes = replace(f, source="exploitability", episodes=2, final_selection=0.0), 2
+    fitness = whole_fitness(e, kind)
     every = 1 if e.checkpoint.every is None and e.exchange.name == "directory" else e.checkpoint.every
     generations = e.generations
     if e.budget is not None:  # so many that training alone comes to it: of whole episodes, were they of one step
-        least = e.population * (episodes if kind.sampled else e.interval)
+        least = e.population * (_episodes(e, kind) if kind.sampled else e.interval)
         generations = min(-(-e.budget // least), LIMITS["generations"][1])
     return {
         "shards": _shards(e, kind, processes),
         "fitness": fitness,
-        "final_episodes": final_episodes,
+        "final_episodes": fitness.episodes if fitness.source == "exploitability" else e.final_episodes,
         "checkpoint": replace(e.checkpoint, every=every),
         "generations": generations,
     }
+
+
+def whole_fitness(e: Experiment, kind: Kind) -> Fitness:
+    """The fitness with its source and its episodes, where they are not given. Raises BadInput."""
+    f = e.fitness
+    if of_game(kind) and f.source in (None, "exploitability"):
+        # It is exact: nothing is played, and two equal numbers have a standard deviation of 0.
+        return replace(f, source="exploitability", episodes=2, final_selection=0.0)
+    return replace(f, source=f.source or "evaluation", episodes=_episodes(e, kind))
 
 
 def _episodes(e: Experiment, kind: Kind) -> int:
