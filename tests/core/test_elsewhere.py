@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
+from inspect import signature
 
 import pytest
 from support.messages import Said
 
 from shoal.agents.declared import AGENTS
+from shoal.cli import train
 from shoal.commands.arguments import flag_here
+from shoal.commands.flags import Flags
+from shoal.commands.launch import Launch
 from shoal.core.elsewhere import FLAGS, NOT_HERE
 from shoal.core.errors import unknown
 from shoal.experiment.experiment import Experiment
@@ -20,7 +24,10 @@ def test_answers_name_what_there_is(flag: str) -> None:
     answer = flag_here(flag.replace("_", "-"), "")
     given = set(re.findall(r"--(?!video|logdir|set)([a-z-]+)", answer))
     given |= set(re.findall(r"--set (\w+)", answer))
-    assert {name.replace("-", "_") for name in given} <= {field.name for field in fields(Experiment)}
+    known = {field.name for kind in (Experiment, Flags, Launch) for field in fields(kind)} | {
+        *signature(train).parameters
+    }
+    assert {name.replace("-", "_") for name in given} <= known
 
 
 @pytest.mark.parametrize(
