@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn trainers slurm check format docs package pictures newest clean cli-page
+.PHONY: help train test learn alike trainers slurm check format docs package pictures newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -35,9 +35,15 @@ test: .venv/dev     ## the tests, within ten minutes on two cores, with 6 GB of 
 	$(IN_ORDER) $(FIRST)
 	$(IN_ORDER) $(FIRST:%=--ignore=%)
 
-learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 20 minutes
-	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%)
+# The contract tests of the agents and methods that are like another one: half of the time, and of little news.
+ALIKE := tests/contract/test_agents.py tests/contract/test_inherit.py tests/contract/test_methods.py
+
+learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 15 minutes
+	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%)
 	$(PYTEST) --dist worksteal -m slow $(LONG)
+
+alike: .venv/dev    ## the contract tests of all other agents and methods, before a change of what they share: 10 minutes
+	$(QUICK) --dist worksteal -m slow $(ALIKE)
 
 # Packages that other people's trainers need, each set in an environment of its own: they pin what Shoal does not.
 # PyBullet is ready-made for Python 3.11 alone; elsewhere its test is skipped.
