@@ -263,7 +263,7 @@ def test_for_real(tmp_path: Path) -> None:
         before = files[0].read_text()
         wait(process, lambda: files[0].read_text().count("\n") > before.count("\n") + 5)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (INTERRUPTED, ""), out
     assert "worker w0 ended with -9 after" in out and out.endswith("interrupted; the same command goes on\n")
     done = max(len(file.read_text().splitlines()) for file in files) + 2
