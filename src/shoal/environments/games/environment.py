@@ -74,7 +74,7 @@ def knowledge(tables: Tables) -> PyTree:
 
 
 def _for_steps(tables: Tables) -> tuple[np.ndarray, ...]:
-    """What steps look up, in 32 bits, with an information set that sees nothing for games that are over."""
+    """The arrays that steps look up, in 32 bits, with an information set that sees nothing for games that are over."""
     nothing = [(0, 1), (0, 0)]
     sees, legal = (np.pad(x.astype(np.float32), nothing) for x in (tables.sees, tables.legal))
     # Outcome c comes where luck is at least the first c of these; no luck is as large as the last one of an actual outcome.

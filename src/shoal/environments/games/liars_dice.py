@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from shoal.core.errors import BadField
-from shoal.environments.games.poker import one_hot
-from shoal.environments.games.tree import CHANCE, OVER
+from shoal.environments.games.tree import CHANCE, OVER, one_hot
 
 
 class Rolled(NamedTuple):

@@ -5,12 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from shoal.environments.games.tree import CHANCE, OVER
-
-
-def one_hot(size: int, place: int | None) -> list[int]:
-    """Zeros, and a one at a place."""
-    return [int(i == place) for i in range(size)]
+from shoal.environments.games.tree import CHANCE, OVER, one_hot
 
 
 def told(moves: str, letters: str, most: int) -> list[int]:
@@ -112,7 +107,7 @@ class Leduc:
         return float(paid[1] if wins else -paid[0])
 
     def _paid(self, state: Hand) -> list[int]:
-        """What each seat has put in."""
+        """The stakes of both seats so far."""
         paid = [1, 1]
         for moves, size in zip(state.rounds, (2, 4), strict=False):
             for i, move in enumerate(moves):

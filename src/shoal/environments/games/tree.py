@@ -52,6 +52,11 @@ class GameTree(Protocol):
         """The same as text for people."""
 
 
+def one_hot(size: int, place: int | None) -> list[int]:
+    """Zeros, and a one at a place."""
+    return [int(i == place) for i in range(size)]
+
+
 class Tables(NamedTuple):
     """A game of S nodes, I information sets and A actions; chance has C outcomes at most, and K = max(A, C).
 
