@@ -71,6 +71,11 @@ class PopulationStats(NamedTuple):
         return self._replace(fitness=rank, std=np.zeros(len(rank)))
 
 
+def of_row(values: Mapping[str, Any], row: int) -> dict[str, float]:
+    """The hyperparameters of the member in a row of arrays [N] by name."""
+    return {name: float(x[row]) for name, x in values.items()}
+
+
 def ranks(fitness: np.ndarray, std: np.ndarray, episodes: np.ndarray, then: np.ndarray) -> np.ndarray:
     """How many of M are worse than each, float64 [M]; NaN where its fitness is not finite.
 
@@ -111,8 +116,8 @@ class ChampionSoFar:
     @classmethod
     def at(cls, stats: PopulationStats, row: int, level: float, learned: Any) -> ChampionSoFar:
         """The individual at a row of the stats, with what it has learned."""
-        hyper = {name: float(x[row]) for name, x in stats.hyper.items()}
-        return cls(learned, int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row]), hyper, level)
+        about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
+        return cls(learned, *about, of_row(stats.hyper, row), level)
 
     def about(self) -> dict[str, Any]:
         """Fields of the manifest: all but what it has learned."""

@@ -56,6 +56,18 @@ class Published(NamedTuple):
     checksums: list[int]
 
 
+class StopRequest:
+    """A request to all workers of a workspace to stop, which is made after this was."""
+
+    def __init__(self, path: Path):
+        self._file = path / STOP
+        self._before = read_or_nothing(self._file)
+
+    @property
+    def made(self) -> bool:
+        return read_or_nothing(self._file) not in ("", self._before)
+
+
 class Workspace:
     """A directory that workers share, as seen by one of them.
 
@@ -71,7 +83,7 @@ class Workspace:
         self._lease: Lease | None = None
         self.staging: atomic.Staging
         self.name, self.slot = "", -1
-        self._stops = read_or_nothing(path / STOP)
+        self._stop = StopRequest(path)
 
     # ------------------------------------------------------------------------------------------ joining
 
@@ -141,7 +153,7 @@ class Workspace:
     @property
     def stopped(self) -> bool:
         """True once somebody has asked all workers to stop, since this one is here."""
-        return read_or_nothing(self.path / STOP) not in ("", self._stops)
+        return self._stop.made
 
     # --------------------------------------------------------------------------------------- publishing
 

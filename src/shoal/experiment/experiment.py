@@ -58,6 +58,11 @@ class Fitness:
     final_selection: float = 0.02
     """share of the run's steps that select the champion at the end; 0: no selection"""
 
+    @property
+    def exact(self) -> bool:
+        """True where nothing of it is luck, as of exploitability."""
+        return self.source == "exploitability"
+
 
 @dataclass(frozen=True)
 class Stop:

@@ -249,7 +249,7 @@ def _counts(e: Experiment, kind: Kind, processes: int) -> dict[str, Any]:
     return {
         "shards": _shards(e, kind, processes),
         "fitness": fitness,
-        "final_episodes": fitness.episodes if fitness.source == "exploitability" else e.final_episodes,
+        "final_episodes": fitness.episodes if fitness.exact else e.final_episodes,
         "checkpoint": replace(e.checkpoint, every=every),
         "generations": generations,
     }

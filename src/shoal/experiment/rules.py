@@ -198,13 +198,13 @@ OF_KIND = (
     ),
     Rule(
         "fitness.source",
-        lambda e, m, kind: e.fitness.source == "exploitability" and not of_game(kind),
+        lambda e, m, kind: e.fitness.exact and not of_game(kind),
         "is of games that are known as a whole, and {e.env_name} is none",
         "write evaluation",
     ),
     Rule(
         "fitness.source",
-        lambda e, m, kind: e.fitness.source != "exploitability" and kind.spec is not None and kind.spec.turns,
+        lambda e, m, kind: not e.fitness.exact and kind.spec is not None and kind.spec.turns,
         "a member plays both seats of a game, so that it loses what it wins",
         "write exploitability, where the game is known as a whole",
     ),

@@ -17,7 +17,7 @@ from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, on_signal
 from shoal.core.yaml_text import plain
-from shoal.distributed.directory import STOP, stop_workers
+from shoal.distributed.directory import StopRequest, stop_workers
 from shoal.launch.launcher import Crew, Launcher
 from shoal.records.jsonl import last_line
 from shoal.records.screen import Screen
@@ -56,7 +56,7 @@ class Driver:
         self._screen, self._quiet = screen, quiet
         self._launched = [Launched(name) for name in crew.names]
         self._heard: list[int] = []
-        self._stops, self._stopping, self._killed = "", False, False
+        self._request, self._stopping, self._killed = StopRequest(crew.path), False, False
         self._next_look = self._next_page = 0.0
         self._slowest = 0
 
@@ -64,7 +64,6 @@ class Driver:
         """The exit codes of all workers, once each has ended for good. Raises OSError."""
         (self._path / "logs").mkdir(parents=True, exist_ok=True)
         (self._path / "result.json").unlink(missing_ok=True)
-        self._stops = read_or_nothing(self._path / STOP)
         live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
         try:
             with on_signal(self._heard.append):
@@ -91,7 +90,7 @@ class Driver:
     @property
     def _asked(self) -> bool:
         """True once all shall stop: by a signal to the driver, or in the workspace."""
-        return bool(self._heard) or read_or_nothing(self._path / STOP) not in ("", self._stops)
+        return bool(self._heard) or self._request.made
 
     def _attend(self) -> None:
         """Stop where that is asked for, and see who has ended."""
@@ -166,7 +165,7 @@ class Driver:
             )
 
     def _states(self) -> Mapping[str, str]:
-        begun = {lease.name for lease in (self._path / "leases").glob("*")}
+        begun = self._crew.begun()
         return {
             worker.name: worker.state or ("starting" if worker.code is None and worker.name not in begun else "")
             for worker in self._launched

@@ -27,6 +27,10 @@ class Crew:
     def names(self) -> list[str]:
         return [f"w{number}" for number in range(self.count)]
 
+    def begun(self) -> set[str]:
+        """The names of workers that have come to the workspace."""
+        return {lease.name for lease in (self.path / "leases").glob("*")}
+
     def words(self, name: str) -> list[str]:
         """The arguments of the `shoal` command."""
         return ["train", *self.arguments, "--worker", name, "--quiet"]

@@ -66,8 +66,7 @@ class RayActors:
 
     def stop(self) -> None:
         """Workers see in the workspace that they are to stop; who has no place yet never begins."""
-        begun = {lease.name for lease in (self._crew.path / "leases").glob("*")}
-        for name in self._actors.keys() - begun:
+        for name in self._actors.keys() - self._crew.begun():
             ray.kill(self._actors[name])
 
     def kill(self) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from shoal.core.arrays import Arrays, Named
 from shoal.core.errors import BadField
 from shoal.core.keys import derive, words
-from shoal.core.population import Decision, DistributionUpdate, Seed
+from shoal.core.population import Decision, DistributionUpdate, Seed, of_row
 from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.members.acting import Acting, Policy, by_trainer
 from shoal.members.protocol import EPISODES, Members, Outcome, Setup, Shard, Tester
@@ -167,7 +167,7 @@ class ExternalShard(Members):
             assert member.state is not None
             member.state = TrainerState(learned, replay_buffer if self._copies_replay else member.state.replay_buffer)
         for row, member in enumerate(self._members):
-            member.hyper = {name: float(x[row]) for name, x in decision.hyper.items()}
+            member.hyper = of_row(decision.hyper, row)
         return {}
 
     def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
@@ -214,7 +214,7 @@ class ExternalShard(Members):
             for i, row in enumerate(rows):
                 member, uid = self._members[row], f"{self.uid[row]:08d}"
                 member.state = TrainerState(saved["each"][uid], rest["replay_buffer"][uid])
-                member.hyper = {name: float(x[i]) for name, x in saved["hyper"].items()}
+                member.hyper = of_row(saved["hyper"], i)
 
     @property
     def _rows(self) -> list[np.ndarray]:

@@ -18,7 +18,7 @@ from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
 from shoal.core.errors import STRUCTURE, BadInput
 from shoal.core.keys import derive, jax_key
-from shoal.core.population import ChampionSoFar
+from shoal.core.population import ChampionSoFar, of_row
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
@@ -194,7 +194,7 @@ def load_members(run: str | Path, trust_code: bool = False, generation: int | No
 
 def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     """A saved member, able to act as the champion does. Its fitness is not known yet: it may be a child."""
-    run, acting, hyper = champion._run, champion.acting, {name: float(x[row]) for name, x in saved.hyper.items()}
+    run, acting, hyper = champion._run, champion.acting, of_row(saved.hyper, row)
     if (own := with_structure(run, hyper)) != champion.experiment:
         acting = acting_of(own, champion.spec, Path("champion"))
     learned = as_tree(saved.learned[row], acting.learned)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from shoal.core.keys import derive
+from shoal.core.population import of_row
 from shoal.distributed.synchronous import KnownMembers
 from shoal.members.acting import Policy
 from shoal.run.context import Context, State
@@ -17,8 +18,7 @@ def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
     e, members, round_ = c.experiment, shared.members, 0
     levels = "test" if e.levels is None else e.fitness.levels
     while len(rows := c.plan.evolver.in_doubt(state.evolution, members, round_)):
-        hyper = [{name: float(x[row]) for name, x in members.hyper.items()} for row in rows]
-        policies = [Policy(shard.snapshot(int(row))[0], x) for row, x in zip(rows, hyper, strict=True)]
+        policies = [Policy(shard.snapshot(row)[0], of_row(members.hyper, row)) for row in rows.tolist()]
         episodes = c.plan.evaluation.episodes * len(members.uid) // len(rows)
         played = shard.test(policies, derive((e.seed,), state.done, "race", round_), episodes, levels)
         shard.evaluation_steps += played.steps

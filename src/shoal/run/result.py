@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Seed
+from shoal.core.population import ChampionSoFar, Seed, of_row
 from shoal.core.yaml_text import plain
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff_matrix
@@ -65,7 +65,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
             champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    payoffs = _payoffs(c.plan.kind, state.shard) if e.fitness.source == "exploitability" and c.leading else {}
+    payoffs = _payoffs(c.plan.kind, state.shard) if e.fitness.exact and c.leading else {}
     told = {
         "uid": champion.uid,
         "generation": champion.generation,
@@ -97,13 +97,14 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
 
 
 def _payoffs(kind: Kind, shard: Shard) -> dict[str, Any]:
-    """What the fittest members of a shard win against one another in a game, for result.json."""
+    """Payoffs of the fittest members of a shard against one another in a game, for result.json."""
     stats, game, policies = shard.stats(), kind.compiled.environment.game, []
+    known = knowledge(game)
     rows = np.argsort(-np.nan_to_num(stats.fitness, nan=-np.inf), kind="stable")[:MATCHED]
     for row in rows.tolist():
-        learned, hyper = shard.snapshot(row)[0], {name: float(x[row]) for name, x in stats.hyper.items()}
+        learned, hyper = shard.snapshot(row)[0], of_row(stats.hyper, row)
         policy: Any = kind.acting_with(hyper).policy(learned, hyper)
-        policies.append(policy.probabilities(learned, knowledge(game)))
+        policies.append(policy.probabilities(learned, known))
     matrix = payoff_matrix(game, np.asarray(policies, np.float64))
     return {"payoffs": {"uid": stats.uid[rows].tolist(), "mean": [_recorded(row) for row in matrix]}}
 
@@ -118,7 +119,7 @@ def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]
 
     if e.levels is None:
         returns = play(key, "test")
-        exact = {"exact": True} if e.fitness.source == "exploitability" else {}
+        exact = {"exact": True} if e.fitness.exact else {}
         return {"evaluation": statistics(returns) | exact, "returns": _recorded(returns)}
     played = {name: play(derive(key, name), name) for name in e.levels.spans()}
     levels = {name: with_interval(statistics(returns)) for name, returns in played.items()}

@@ -178,7 +178,7 @@ def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
     rows = members.shard.uid - first
     learned = None if origin is None else [origin.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    contenders = Contenders(smoothing=1) if c.experiment.fitness.source == "exploitability" else Contenders()
+    contenders = Contenders(smoothing=1) if c.experiment.fitness.exact else Contenders()
     return State(members, evolution, contenders, Trend(), c.began)
 
 
