@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional
 
 from shoal.commands.arguments import Command, call, one_by_one
-from shoal.commands.endings import code_of, console, scored, show, show_comparison, show_seeds, until_stopped
+from shoal.commands.endings import code_of, console, scored, show
 from shoal.commands.flags import (
     NOTHING,
     File,
@@ -34,10 +34,10 @@ from shoal.commands.flags import (
 from shoal.commands.isaac_flags import isaac_arguments
 from shoal.commands.launch import ALONE, Launch, launch_workers
 from shoal.commands.launch import stop as stop_workers
+from shoal.commands.several import show_comparison, show_seeds, show_study
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
 from shoal.core.escape import in_shell
-from shoal.core.interrupts import BAD_INPUT, DONE, FAILED
-from shoal.records.screen import Screen
+from shoal.core.interrupts import BAD_INPUT, DONE
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
@@ -115,13 +115,9 @@ def evaluate(
 
     look_here(trust_code)
     if against is not None:
-        from shoal.commands.games import load_player, play_against
+        from shoal.commands.games import show_payoff
 
-        both = load_player(run, trust_code, member, generation), load_player(against, trust_code)
-        first, second = play_against(*both)
-        text = f"{(first + second) / 2:.4g} a game (in seat 0 {first:.4g}, in seat 1 {second:.4g})"
-        console().print(f"payoff against {against}: {text}", soft_wrap=True)
-        return DONE
+        return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, sampled)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
@@ -155,14 +151,10 @@ def play(
     from shoal.experiment.files import of_run
 
     look_here(trust_code)
-    if seat is not None or of_run(run).fitness.source == "exploitability":
-        from shoal.commands.games import ask_person, load_player, moves
+    if seat is not None or of_run(run).fitness.exact:
+        from shoal.commands.games import load_player, show_games
 
-        player = load_player(run, trust_code, member, generation)
-        for game in range(seed, seed + episodes):
-            for line in moves(player, game, seat, ask_person):
-                console().print(line, soft_wrap=True)
-        return DONE
+        return show_games(load_player(run, trust_code, member, generation), range(seed, seed + episodes), seat)
     which = (population, member, generation, sampled)
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
@@ -266,26 +258,8 @@ def study(
 
     It can be stopped and started again. Several processes, also on machines that share the directory, divide the runs.
     """
-    from shoal.commands.shipped import found
-    from shoal.study.compare import seeds_summary
-    from shoal.study.cost import costs, summary, unlike
-    from shoal.study.page import write_page
-    from shoal.study.results import read_results
-    from shoal.study.scheduler import run_study
-
     look_here()
-
-    def work(screen: Screen) -> int:
-        path, failed = run_study(found(file, study=True), workspace, screen, quiet)
-        results = read_results(path)
-        cost = costs(results)
-        for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):
-            screen.print(line, soft_wrap=True)
-        screen.print(f"report: open {in_shell(write_page(path))}", soft_wrap=True)
-        return FAILED if failed else DONE
-
-    again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
-    return until_stopped(work, again)
+    return show_study(file, workspace, quiet)
 
 
 def doctor(

@@ -15,19 +15,17 @@ from shoal.core.interrupts import (
     BY_SIGNAL,
     DONE,
     FAILED,
-    INTERRUPTED,
     Failed,
     Interrupted,
     described,
     ending,
     on_signal,
 )
-from shoal.records.screen import Output, Screen, plain_table, styled
+from shoal.records.screen import Output, Screen, styled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from shoal.experiment.experiment import Experiment
     from shoal.records.callback import Callback
     from shoal.run.loop import Result
 
@@ -63,58 +61,6 @@ def fail(message: str, code: int) -> int:
     except OSError:
         screen.on_broken_pipe()
     return code
-
-
-def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[str], quiet: bool) -> int:
-    """Make a run of each seed with a display and TensorBoard, and compare them. Returns the exit code.
-
-    changed: fields that flags have set. Raises BadInput.
-    """
-    if "seed" in changed:
-        raise BadInput("--seeds: the seed of each run is one of these; leave --seed out")
-    import numpy as np
-
-    from shoal.records.console import Display
-    from shoal.records.tensorboard import TensorBoard
-    from shoal.report.lineage import number
-    from shoal.report.run import read_run
-    from shoal.study.seeds import train_seeds
-
-    def work(screen: Screen) -> int:
-        runs = train_seeds(experiment, seeds, lambda: [Display(screen, quiet), TensorBoard()])
-        code = show_comparison(runs, runs[0].parent / "comparison.html", console())
-        scores = np.array([number(read_run(run).tested.get("mean")) for run in runs])
-        error = scores.std(ddof=1) / np.sqrt(len(scores))
-        console().print(f"mean of {len(runs)} seeds: {scores.mean():.4g} ± {error:.2g}")
-        return code
-
-    return until_stopped(work, "the same command goes on")
-
-
-def show_comparison(runs: Sequence[Path], out: Path, screen: Screen) -> int:
-    """Write the page that compares runs, and print its table of champions. Returns the exit code."""
-    from shoal.report.comparison import write_comparison
-
-    heads, *rows = write_comparison(runs, out)
-    table = plain_table(*heads)
-    for row in rows:
-        table.add_row(*row)
-    screen.print(table)
-    screen.print(f"open {in_shell(out)}", soft_wrap=True)
-    return DONE
-
-
-def until_stopped(work: Callable[[Screen], int], again: str) -> int:
-    """Do work of several runs, and say how it goes on where a signal or a full disk ends it. Returns the exit code."""
-    screen = Output()
-    try:
-        return work(screen)
-    except (Interrupted, KeyboardInterrupt):
-        ending(INTERRUPTED)
-        screen.print(f"interrupted; {again}", soft_wrap=True)
-        return INTERRUPTED
-    except Failed as error:
-        return fail(f"{error.reason}; once that is solved, {again}", FAILED)
 
 
 class _UntilClosed(Screen):

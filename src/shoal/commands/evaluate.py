@@ -14,7 +14,7 @@ from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadInput, unknown
 from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
-from shoal.experiment.build import evaluation_of, make_kind, named
+from shoal.experiment.build import evaluation_of, kind_of
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import whole_fitness
 from shoal.experiment.rules import check
@@ -22,7 +22,6 @@ from shoal.members.acting import Policy
 from shoal.members.devices import prepare
 from shoal.members.protocol import Setup
 from shoal.members.rollouts.episodes import statistics
-from shoal.methods.parts import method_of
 from shoal.run.champion import load_champion
 
 
@@ -58,9 +57,7 @@ def evaluate(
             raise BadInput(f"--levels {levels}: {run} was trained without levels")
         if levels not in (known_levels := champion.experiment.levels.spans()):
             raise unknown("--levels", levels, known_levels)
-    method = method_of(experiment.method_or_default)
-    e = named(experiment, method)
-    kind = make_kind(e, method)
+    e, kind = kind_of(experiment)
     with closing(kind):
         if kind.spec != champion.spec:
             raise BadInput(f"{run}: its champion was trained by another experiment than its experiment.yaml states")
@@ -70,14 +67,13 @@ def evaluate(
         evaluation = replace(evaluation_of(e), episodes=min(episodes, 64))
         with closing(kind.tester(Setup(e.seed, evaluation))) as tester, callbacks_attributed(e.env_name):
             key = derive((e.seed,), "evaluate", seed)
-            returns = tester.test([Policy(champion.learned, champion.hyper)], key, episodes, levels or "test").returns[
-                0
-            ]
+            played = tester.test([Policy(champion.learned, champion.hyper)], key, episodes, levels or "test")
+    (returns,) = played.returns
     finite = returns[np.isfinite(returns)]
     if not len(finite):
         raise BadInput(f"{run}: no episode has a return: rewards or observations of its environment are not finite")
     extremes = {"min": float(finite.min()), "max": float(finite.max())}
-    exact = {"exact": True} if e.fitness.source == "exploitability" else {}
+    exact = {"exact": True} if e.fitness.exact else {}
     return statistics(returns) | exact | extremes | {"selection_fitness": champion.fitness}
 
 

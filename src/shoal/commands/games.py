@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from shoal.commands.endings import console
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
+from shoal.core.interrupts import DONE
 from shoal.core.keys import derive, draws
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff
 from shoal.environments.games.tree import CHANCE, OVER, Tables
-from shoal.experiment.build import make_kind, named
+from shoal.experiment.build import kind_of
 from shoal.experiment.rules import of_game
-from shoal.methods.parts import method_of
 from shoal.run.champion import load_champion
 
 
@@ -32,15 +34,29 @@ class Player(NamedTuple):
 def load_player(run: Path, trust_code: bool, member: int | None = None, generation: int | None = None) -> Player:
     """The player that `load_champion` finds. Raises BadInput, also where the run is of no game."""
     champion = load_champion(run, trust_code, member, generation)
-    method = method_of(champion.experiment.method_or_default)
-    e = named(champion.experiment, method)
-    kind = make_kind(e, method)
-    if not of_game(kind):
-        kind.close()
-        raise BadInput(f"{run} was trained on {e.env_name}, which is no game of two seats")
-    tables, probabilities = kind.compiled.environment.game, champion.policy.probabilities
+    e, kind = kind_of(champion.experiment)
+    with closing(kind):
+        if not of_game(kind):
+            raise BadInput(f"{run} was trained on {e.env_name}, which is no game of two seats")
+        tables, probabilities = kind.compiled.environment.game, champion.policy.probabilities
     assert probabilities is not None
     return Player(e.env_name, tables, np.asarray(probabilities(champion.learned, knowledge(tables))))
+
+
+def show_payoff(run: Path, against: Path, trust_code: bool, member: int | None, generation: int | None) -> int:
+    """Print the payoff of a run's champion, or member, against another run's champion. Returns the exit code."""
+    first, second = play_against(load_player(run, trust_code, member, generation), load_player(against, trust_code))
+    text = f"{(first + second) / 2:.4g} a game (in seat 0 {first:.4g}, in seat 1 {second:.4g})"
+    console().print(f"payoff against {against}: {text}", soft_wrap=True)
+    return DONE
+
+
+def show_games(player: Player, seeds: Iterable[int], person: int | None) -> int:
+    """Print a game of each seed move by move; a person plays one of the seats, or nobody. Returns the exit code."""
+    for seed in seeds:
+        for line in moves(player, seed, person, ask_person):
+            console().print(line, soft_wrap=True)
+    return DONE
 
 
 def play_against(one: Player, other: Player) -> tuple[float, float]:

@@ -29,8 +29,6 @@ def names() -> list[str]:
 
 def found(file: Path, study: bool = False) -> Path:
     """The user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
-    from shoal.environments import suites
-
     if file.exists():
         return file
     known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}
@@ -39,6 +37,8 @@ def found(file: Path, study: bool = False) -> Path:
     if file.suffix:
         return file
     if str(file) not in known:
+        from shoal.environments import suites
+
         if not study and (":" in str(file) or suites.VERSION.search(str(file))):
             suites.resolve(str(file))
             raise BadField("experiment", "is an environment", f"write --env {file}", value=f"'{file}'")

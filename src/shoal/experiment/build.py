@@ -64,6 +64,13 @@ def named(e: Experiment, method: Method) -> Experiment:
     return replace(e, **known)
 
 
+def kind_of(experiment: Experiment) -> tuple[Experiment, Kind]:
+    """The experiment with ids and options in full, and its kind of member. Raises BadInput."""
+    method = method_of(experiment.method_or_default)
+    e = named(experiment, method)
+    return e, make_kind(e, method)
+
+
 def make_kind(e: Experiment, method: Method) -> Kind:
     """The kind of member that the agent and the method of a `named` experiment make. Raises BadInput."""
     copies_replay = method.replay == "copy"
