@@ -171,7 +171,7 @@ class PolicyHyper(NamedTuple):
 
 
 class Declaration(NamedTuple):
-    """What is known of an agent by its name.
+    """The declaration of an agent, which is found by its name.
 
     factory: its module:function, (spec, **config) -> Agent
     config: the class of its structure

@@ -1,4 +1,4 @@
-"""What Stable-Baselines3 needs of an environment. Part of the adapter `sb3.py`."""
+"""Wrappers that Stable-Baselines3 needs around an environment. Part of the adapter `sb3.py`."""
 
 from __future__ import annotations
 
