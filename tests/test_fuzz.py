@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, note, settings
+from hypothesis import HealthCheck, assume, given, note, settings
 from hypothesis import strategies as st
 from support.cases import examples
 from support.mutations import at_most, mutated_bytes, mutated_json, mutated_text, replaced, restored
@@ -129,7 +129,8 @@ def each(examples: int, cases: st.SearchStrategy, check: Callable[[Any], Any]) -
     """Of how many examples a check, which holds for all of them, is also true."""
     found = 0
 
-    @settings(max_examples=examples)
+    # Most of what went wrong is refused, as it should be.
+    @settings(max_examples=examples, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
     @given(cases)
     def checked(case: Any) -> None:
         nonlocal found
