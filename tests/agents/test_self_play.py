@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from shoal.agents.ppo import Acted, ppo
 from shoal.core.types import Rollout
@@ -70,7 +71,9 @@ def advantages(tables: Tables, player: Player, steps: list[tuple[int, int, float
     return np.array([advantage(t) for t in range(T)])
 
 
-def test_gradients_are_those_of_numpy() -> None:
+@pytest.mark.parametrize("opponents", [0, B // 2])
+def test_gradients_are_those_of_numpy(opponents: int) -> None:
+    """In so many environments another policy plays one of the seats."""
     environment = of_game(Kuhn())
     tables: Any = environment.game
     agent = ppo(environment.spec, layers=[], rollout=T, environments=B, minibatches=1, normalise_rewards=False)
@@ -85,13 +88,16 @@ def test_gradients_are_those_of_numpy() -> None:
     # Not quite the policy that acts now, so that some ratios begin beyond the clip range.
     log_prob = player.log_policy[rows, action] + 0.3 * rng.normal(size=(T, B))
 
+    environments = np.arange(B)
+    own = (environments >= opponents) | (tables.mover[rows] == environments % 2)
+
     def loss(params: np.ndarray) -> float:
         now = Player(params, tables)
-        ratio = np.exp(now.log_policy[rows, action] - log_prob)
-        normal = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
+        ratio = np.exp(now.log_policy[rows, action] - log_prob)[own]
+        normal = ((advantage - advantage[own].mean()) / (advantage[own].std() + 1e-8))[own]
         policy = -np.minimum(ratio * normal, np.clip(ratio, 1 - CLIP, 1 + CLIP) * normal).mean()
-        error = np.square(now.value[rows] - (player.value[rows] + advantage)).mean()
-        entropy = -(np.exp(now.log_policy) * now.log_policy).sum(-1)[rows].mean()
+        error = np.square(now.value[rows] - (player.value[rows] + advantage))[own].mean()
+        entropy = -(np.exp(now.log_policy) * now.log_policy).sum(-1)[rows][own].mean()
         return policy + VALUE * error / 2 - ENTROPY * entropy
 
     nudges = np.eye(len(params)) * 1e-6
@@ -115,7 +121,7 @@ def test_gradients_are_those_of_numpy() -> None:
     of_last = jax.tree.map(lambda x: x[last.astype(int)], knowledge(tables))
     assert agent.value is not None
     bootstrap[-1] = np.where(over[-1], 0, agent.value(learned, of_last, ()))
-    acted = Acted(log_prob.astype(np.float32), player.value[rows].astype(np.float32))
+    acted = Acted(np.where(own, log_prob, np.nan).astype(np.float32), player.value[rows].astype(np.float32))
     reward, never = np.nan_to_num(payoff).astype(np.float32), np.zeros((T, B), bool)
     rollout = Rollout(obs, action.astype(np.int32), reward, (), over, never, acted, bootstrap)
     after, _ = jax.jit(agent.update)(member._replace(learned=learned), hyper, rollout, jax.random.key(1))

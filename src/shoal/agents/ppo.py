@@ -18,7 +18,7 @@ With `recurrent`, pi and V also depend on the state of an LSTM. The parts are th
 steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
 
 Where two seats take turns, one member plays both: s[t+1] is then the next observation of the same seat, and A[t+1] its
-advantage.
+advantage. A move whose log-probability is NaN was made by another policy, and is not learned from.
 """
 
 from __future__ import annotations
@@ -215,6 +215,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         following = jnp.concatenate([known[1:], rollout.bootstrap_value[-1:]])
         following = jnp.where(rollout.truncated, rollout.bootstrap_value, following)
         rollout = rollout._replace(bootstrap_value=jnp.where(rollout.terminated, 0.0, following))
+        acted = rollout.extras
+        of_another = jnp.isnan(acted.log_prob) if spec.turns else jnp.zeros_like(ends)
+        rollout = rollout._replace(extras=acted._replace(log_prob=jnp.where(of_another, 0.0, acted.log_prob)))
         kept = usable(rollout)
         rollout = without(rollout, ~kept)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
@@ -242,7 +245,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             value=value,
             target=value + advantage,
             advantage=advantage,
-            weight=kept.astype(jnp.float32),
+            weight=(kept & ~of_another).astype(jnp.float32),
         )
         if config.recurrent:
             batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch._replace(is_first=is_first))._replace(carry=carry)
