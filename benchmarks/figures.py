@@ -21,7 +21,6 @@ from shoal.study import statistics
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 INK, GREY, LIGHT, BLUE, ORANGE = "#1f2937", "#6b7280", "#d1d5db", "#2b7a9b", "#d97706"
-HALO = ' stroke="white" stroke-width="4" paint-order="stroke"'  # words over lines
 ROW, PANEL, NAMES, GAP, ACROSS = 20, 230, 200, 24, 2  # pixels, but for the panels side by side
 
 TEN = ("default", "default-lunarlander", "default-halfcheetah")
@@ -209,15 +208,15 @@ def forest() -> str:
     left, plot, top, high = 14, 440, 34, 44
     bottom = top + high * len(BASELINES)
     marks = [text(left, 20, "default behind", colour=GREY), text(left + plot, 20, "default ahead", "end", GREY)]
-    for share in range(0, 101, 25):
-        x = left + plot * share / 100
-        marks.append(line(x, top, x, bottom, GREY if share == 50 else LIGHT))
-        marks.append(text(x, bottom + 16, f"{share} %", "middle", GREY))
+    grid = {share: left + plot * share / 100 for share in range(0, 101, 25)}
+    marks += [text(x, bottom + 16, f"{share} %", "middle", GREY) for share, x in grid.items()]
     for row, baseline in enumerate(BASELINES):
         tasks, found = against(baseline)
         y = top + high * row + 30
+        # Beside the interval alone, not through the label above it.
+        marks += [line(x, y - 9, x, y + 11, GREY if share == 50 else LIGHT) for share, x in grid.items()]
         colour = GREY if found.p >= 0.05 else BLUE if found.ahead > 0.5 else ORANGE
-        marks.append(text(left + 4, y - 13, f"{baseline.label} ({tasks} tasks)", more=HALO))
+        marks.append(text(left, y - 14, f"{baseline.label} ({tasks} tasks)"))
         marks.append(line(left + plot * found.low, y, left + plot * found.high, y, colour, 3))
         marks.append(dots([left + plot * found.ahead], y, 12, colour))
         marks.append(text(left + plot + 16, y + 4, f"{100 * found.ahead:.0f} %", more=' font-weight="bold"'))

@@ -79,6 +79,14 @@ def test_sentences_cells_and_pages_are_short(page: str) -> None:
     assert len(words(text)) <= 2500
 
 
+@pytest.mark.parametrize("language", ["bash", "python", "yaml"])
+def test_code_fits_between_the_sidebars_of_the_site(language: str) -> None:
+    """In a window of 1280 pixels, by `site.css`."""
+    lines = [line for block in blocks(language) for line in block.values[0].splitlines()]
+    assert len(lines) > 10
+    assert [line for line in lines if len(line) > 97] == []
+
+
 @pytest.mark.parametrize("command", sorted({c.strip() for text in TEXTS.values() for c in SHOWN.findall(text)}))
 def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def idle(function: Any) -> Any:

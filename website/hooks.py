@@ -56,6 +56,8 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     name = page.file.src_uri
     if name.startswith(("results/", "files/", "benchmarks", "CHANGELOG")):
         page.meta["search"] = {"boost": 0.1}
+    if name.startswith("files/"):  # lines of code are long
+        page.meta["hide"] = ["navigation", "toc"]
     if not (ROOT / "docs" / name).is_file():
         return markdown
     return _moved(markdown, posixpath.dirname(f"docs/{name}"), name)
