@@ -167,6 +167,9 @@ def export(
     file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a file of the trainer")],
     member: Member = None,
     generation: Generation = None,
+    sampled: Annotated[
+        bool, flag(None, "sample actions, as in training, from random numbers that the file takes as an input")
+    ] = False,
     trust_code: Trust = False,
 ) -> int:
     """Write the champion, or another member, as a file for other programs.
@@ -177,7 +180,7 @@ def export(
     from shoal.commands.export import export as write
 
     look_here(trust_code)
-    console().print(f"written: {', '.join(write(run, file, trust_code, member, generation))}", soft_wrap=True)
+    console().print(f"written: {', '.join(write(run, file, trust_code, member, generation, sampled))}", soft_wrap=True)
     return DONE
 
 

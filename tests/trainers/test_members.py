@@ -612,6 +612,12 @@ def test_a_trainer_without_export_is_told_so_whatever_the_file(whole: Path, tmp_
     assert outcome.code == 2 and "support.trainers:Unhelpful writes files of its own kind" in outcome.err
 
 
+def test_a_trainers_file_is_a_model_that_samples_by_itself(whole: Path, tmp_path: Path) -> None:
+    outcome = shoal("export", whole, tmp_path / "model", "--sampled", "--trust-code")
+    assert outcome.code == 2 and outcome.err.count("\n") == 1 and not (tmp_path / "model").exists()
+    assert f"--sampled: the file of {SOUND} is a model of its library, which can sample by itself" in outcome.err
+
+
 @pytest.mark.parametrize(
     ("at_once", "later"),
     [(["Mortal", "env_options.after=0"], ["Mortal", "env_options.after=5"]), (["Failing"], ["Later"])],

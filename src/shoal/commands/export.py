@@ -15,17 +15,26 @@ from shoal.run.champion import Champion, load_champion
 
 @on_jax()
 def export(
-    run: Path, file: Path, trust_code: bool = False, member: int | None = None, generation: int | None = None
+    run: Path,
+    file: Path,
+    trust_code: bool = False,
+    member: int | None = None,
+    generation: int | None = None,
+    sampled: bool = False,
 ) -> list[str]:
     """Write the champion of a run as ONNX or arrays, by the ending of `file`, or as its library saves it.
 
     Returns a description of each file. Raises BadInput.
 
     trust_code: import code that the run names. member, generation: write this one, as `load_champion` finds it.
+    sampled: its actions are sampled, as in training.
     """
     file = absolute(file)  # a trainer may write it from another directory
     champion = measured = load_champion(run, trust_code, member, generation)
     if champion.policy.save is not None:
+        if sampled:
+            problem = f"the file of {champion.experiment.agent} is a model of its library, which can sample by itself"
+            raise BadInput(f"--sampled: {problem}")
         return champion.policy.save(file)
     if champion.experiment.config.get("precision") == "bfloat16":
         # Weights are float32, the only precision of many programs.
@@ -36,23 +45,23 @@ def export(
         raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
     with error_context(str(file)):
         if file.suffix == ".onnx":
-            return [_as_onnx(champion, file, measured)]
+            return [_as_onnx(champion, file, measured, sampled)]
         if file.suffix == ".npz":
             from shoal.export.program import write_npz
 
-            write_npz(champion, file)
+            write_npz(champion, file, sampled)
             return [str(file)]
     raise BadInput(f"{file}: the file must end in .onnx (the policy) or .npz (its weights)")
 
 
-def _as_onnx(champion: Champion, file: Path, measured: Champion) -> str:
+def _as_onnx(champion: Champion, file: Path, measured: Champion, sampled: bool) -> str:
     """measured: the champion as it was evaluated, which may compute in bfloat16."""
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"ONNX needs the package {package}: {install('onnx')}")
     from shoal.export.onnx_file import write_onnx
 
-    difference = write_onnx(champion, file, measured)
+    difference = write_onnx(champion, file, measured, sampled)
     assert champion.spec is not None
     text = f"{difference:.1%} of its choices differ from those in Shoal"
     if isinstance(champion.spec.action, Continuous):

@@ -19,6 +19,7 @@ from shoal.environments.spaces import to_bounds
 from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
 from shoal.export.operations import translate
 from shoal.export.program import PolicyProgram, by_path, metadata, program_of
+from shoal.export.sampling import GENERATORS, with_numbers
 from shoal.run.champion import Champion
 
 OPSET, IR = 17, 8  # all runtimes since 2022 support them
@@ -26,14 +27,15 @@ TOLERANCE = 1e-5  # see `compare`
 BATCHES, STEPS = (1, 7), 4  # of the check
 
 
-def write_onnx(champion: Champion, file: Path, measured: Champion | None = None) -> float:
+def write_onnx(champion: Champion, file: Path, measured: Champion | None = None, sampled: bool = False) -> float:
     """Write a champion of one of Shoal's own agents, after a check with onnxruntime.
 
     Returns the difference to its actions in Shoal, those of `measured` if it is given; see `compare`. Raises BadInput.
 
     measured: the champion as it was evaluated, if its layers compute in another precision than the file
+    sampled: with sampled actions, of which the random numbers are inputs
     """
-    program = program_of(champion)
+    program = program_of(champion, sampled)
     try:
         model = model_of(program, champion)
     except Unsupported as reason:
@@ -52,7 +54,7 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None)
 def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     """The ONNX model. Raises Unsupported for an operation that ONNX cannot hold."""
     assert champion.spec is not None
-    space, inputs = champion.spec.action, program.obs | program.memory
+    space, inputs = champion.spec.action, program.obs | program.memory | program.numbers
     first = next(iter(inputs))
     batch = inputs[first].shape[0]
     graph = Graph(first, batch)
@@ -63,13 +65,16 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     for (name, x), value in zip((program.action | program.next_memory).items(), results, strict=True):
         outputs.append(graph.output(name, value, space.native if name in program.action else x.dtype, x.shape))
     widths = [space.n] if isinstance(space, Discrete) else [*getattr(space, "nvec", ())]
-    if widths and [width for _, width in graph.scores] == widths:
+    if not program.numbers and widths and [width for _, width in graph.scores] == widths:
         # Discrete actions are an argmax of scores: these are an output too.
         parts = [scores for scores, _ in graph.scores]
         whole = graph.add("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
         outputs.append(graph.output("scores", whole, np.float32, (batch, sum(widths))))
     nodes, used = graph.needed([x.name for x in outputs])
-    given = [typed(name, x.dtype, x.shape) for name, x in inputs.items()]
+    taken = {name for node in nodes for name in node.input}
+    given = [
+        typed(name, x.dtype, x.shape) for name, x in inputs.items() if name in taken or name not in program.numbers
+    ]
     made = helper.make_graph(nodes, "policy", given, outputs, used)
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(made, opset_imports=opset, ir_version=IR, producer_name="shoal")
@@ -79,7 +84,7 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
 
 
 def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
-    """The difference between the actions of a file and of a champion, on random observations.
+    """The difference between the actions of a file and of a champion, on random observations and numbers.
 
     Continuous: the largest difference, relative to the bounds, or to the action if it is larger. Discrete: the share of
     actions that differ.
@@ -96,15 +101,25 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime has many kinds
         raise BadInput(f"not written: onnxruntime cannot run it: {' '.join(str(error).split())[:200]}") from error
-    outputs = [x.name for x in session.get_outputs()]
+    outputs, random = [x.name for x in session.get_outputs()], np.random.default_rng(0)
+    taken, sampled = {x.name for x in session.get_inputs()}, jax.jit(with_numbers(champion.policy.sampled))
     off: list[np.ndarray] = []
     for batch in BATCHES:
         state = None
         memory = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.memory.items()}
         for obs in _observations(champion, batch):
-            found = dict(zip(outputs, session.run(outputs, by_path("obs", obs) | memory), strict=True))
+            numbers = {
+                name: GENERATORS[name](random, (batch, x.shape[1]), np.float32) for name, x in program.numbers.items()
+            }
+            given = {name: x for name, x in (by_path("obs", obs) | memory | numbers).items() if name in taken}
+            found = dict(zip(outputs, session.run(outputs, given), strict=True))
             memory = {name: found[f"next_{name}"] for name in memory}
-            action, state = champion.predict(obs, state)
+            if numbers:
+                state = champion.policy.carry((batch,)) if state is None else state
+                action, state = sampled(champion.learned, obs, state, numbers)
+                action = np.asarray(action).astype(space.native)
+            else:
+                action, state = champion.predict(obs, state)
             if found["action"].dtype != action.dtype:
                 return np.inf
             mine, its = found["action"].astype(np.float64), action.astype(np.float64)

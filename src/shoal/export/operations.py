@@ -13,13 +13,8 @@ import numpy as np
 from jax.extend.core import Literal
 
 from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
+from shoal.export.sampling import called
 
-# Operations that call a program, and the parameter that holds it.
-CALLS = {
-    **dict.fromkeys(("jit", "pjit", "checkpoint"), "jaxpr"),
-    **dict.fromkeys(("closed_call", "core_call", "custom_jvp_call", "custom_vjp_call"), "call_jaxpr"),
-    "custom_vmap_call": "call",
-}
 SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose")  # the same elements in another order or shape
 
 
@@ -36,10 +31,8 @@ def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Se
     for step in program.eqns:
         kind, given = step.primitive.name, [read(x) for x in step.invars]
         known = [x for x in given if isinstance(x, Known)]
-        if kind in CALLS:
-            inner = step.params[CALLS[kind]]
-            held = [Known(np.asarray(x)) for x in getattr(inner, "consts", ())]
-            made: Any = translate(graph, getattr(inner, "jaxpr", inner), held, given)
+        if inner := called(step):
+            made: Any = translate(graph, inner[0], [Known(np.asarray(x)) for x in inner[1]], given)
         elif len(known) == len(given) and all(isinstance(n, int) for x in step.outvars for n in x.aval.shape):
             made = step.primitive.bind(*(x.array for x in known), **step.params)
             name = {"name": known[0].name} if kind in SAME_NUMBERS else {}
@@ -81,6 +74,9 @@ def _power(graph: Graph, step: Any, x: Value) -> Value:
 def _choose(graph: Graph, step: Any, which: Value, *cases: Value) -> Value:
     if len(cases) != 2 or step.invars[0].aval.dtype != bool:
         raise Unsupported("the operation select_n of more than two cases")
+    known = which.narrow if isinstance(which, Wire) else which
+    if isinstance(known, Known) and np.unique(known.array).size == 1:  # such as: has it been trained yet?
+        return cases[int(known.array.flat[0])]
     return graph.add("Where", *_together(step, (which, cases[1], cases[0])))
 
 

@@ -23,6 +23,7 @@ from shoal.core.spec import each
 from shoal.core.user_code import one_line
 from shoal.core.yaml_text import plain
 from shoal.experiment.files import dump
+from shoal.export.sampling import numbers_of, with_numbers
 from shoal.rl.images import Conv
 from shoal.run.champion import Champion
 
@@ -30,11 +31,12 @@ Named = dict[str, Any]  # by name, in the order of a program's inputs or outputs
 
 
 class PolicyProgram(NamedTuple):
-    """(learned, obs, memory) -> (action, next memory), for a batch of any size.
+    """(learned, obs, memory, numbers) -> (action, next memory), for a batch of any size.
 
     operations: the traced program, with inputs and outputs in the order below
     learned:    the weights that it needs, by their path in the tree
     obs:        shapes and dtypes for a symbolic batch size; memory: the same of a recurrent state that actions depend on
+    numbers:    the same of the random numbers that sampled actions depend on, by their distribution
     action, next_memory: the same of the outputs
     """
 
@@ -43,12 +45,16 @@ class PolicyProgram(NamedTuple):
     learned: Named
     obs: Named
     memory: Named
+    numbers: Named
     action: Named
     next_memory: Named
 
 
-def program_of(champion: Champion) -> PolicyProgram:
-    """Trace the policy of one of Shoal's own agents. Raises BadInput if it does not take every batch size."""
+def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
+    """Trace the policy of one of Shoal's own agents, with its likeliest or with sampled actions.
+
+    Raises BadInput if it does not take every batch size, or for random numbers that a file cannot hold.
+    """
     policy = champion.policy
     (batch,) = export.symbolic_shape("batch")
 
@@ -60,9 +66,17 @@ def program_of(champion: Champion) -> PolicyProgram:
         raise BadInput("its initial recurrent state is not zero, which a file cannot hold")
     obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), np.dtype(x.dtype)), champion.obs)
     memory = jax.tree.map(of_batch, initial)
+    act: Callable = policy.greedy
+    given: tuple[Any, ...] = champion.learned, obs, memory
+    numbers: Named = {}
     try:
         with nn.intercept_methods(_plainly):
-            traced, (action, after) = jax.make_jaxpr(policy.greedy, return_shape=True)(champion.learned, obs, memory)
+            if sampled:
+                numbers = numbers_of(batch, policy.sampled, *given)
+                act, given = with_numbers(policy.sampled), (*given, numbers)
+            traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(*given)
+    except BadInput:
+        raise
     except Exception as error:  # of the user's network, for a symbolic size
         raise BadInput(f"its network does not take batches of any size: {one_line(error)}") from error
     weights, seen, before = by_path("", champion.learned), by_path("obs", obs), by_path("memory", memory)
@@ -70,16 +84,17 @@ def program_of(champion: Champion) -> PolicyProgram:
     remembered, needed = None, [False] * len(before)
     while remembered != needed:  # until it has all states that actions depend on, now or later
         remembered = needed
-        # Observations are inputs of the file even if the network ignores them.
-        kept = [False] * len(weights) + [True] * len(seen) + remembered
+        # Observations are inputs of the file even if the network ignores them. Numbers are needed, as `numbers_of` says.
+        kept = [False] * len(weights) + [True] * len(seen) + remembered + [True] * len(numbers)
         operations, used = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(actions) + remembered, kept)
-        needed = used[len(weights) + len(seen) :]
+        needed = used[len(weights) + len(seen) :][: len(before)]
     return PolicyProgram(
         operations,
         [np.asarray(x) for x in traced.consts],
         {name: np.asarray(x) for name, x in compress(weights.items(), used)},
         seen,
         dict(compress(before.items(), needed)),
+        numbers,
         actions,
         dict(compress(later.items(), needed)),
     )
@@ -101,11 +116,14 @@ def metadata(champion: Champion) -> dict[str, str]:
     return {name: json.dumps(plain(x)) for name, x in texts.items()} | {"experiment": dump(champion.experiment)}
 
 
-def write_npz(champion: Champion, file: Path) -> None:
-    """Write the weights of one of Shoal's own agents by their paths, and metadata as `about.NAME`. Raises BadInput."""
+def write_npz(champion: Champion, file: Path, sampled: bool = False) -> None:
+    """Write the weights of one of Shoal's own agents by their paths, and metadata as `about.NAME`. Raises BadInput.
+
+    sampled: those that sampled actions depend on
+    """
     texts = {f"about.{name}": np.array(text) for name, text in metadata(champion).items()}
     data = BytesIO()
-    np.savez(data, allow_pickle=False, **program_of(champion).learned, **texts)
+    np.savez(data, allow_pickle=False, **program_of(champion, sampled).learned, **texts)
     write_file(file, data.getvalue())
 
 
