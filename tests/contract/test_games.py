@@ -131,6 +131,43 @@ def test_steps_follow_the_tables() -> None:
         )
 
 
+class Coins:
+    """A game of one move, after which chance tosses two coins: seat 0 wins what they show in binary."""
+
+    names = ("toss",)
+
+    def start(self) -> tuple[int, ...]:
+        return ()
+
+    def seat(self, state: tuple[int, ...]) -> int:
+        return (0, CHANCE, CHANCE, OVER)[len(state)]
+
+    def outcomes(self, state: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
+        return [(0.75, (*state, 0)), (0.25, (*state, 1))]
+
+    def moves(self, state: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+        return {0: (0,)}
+
+    def payoff(self, state: tuple[int, ...]) -> float:
+        return float(2 * state[1] + state[2])
+
+    def sees(self, state: tuple[int, ...]) -> list[int]:
+        return [1]
+
+    def show(self, state: tuple[int, ...]) -> str:
+        return "a coin"
+
+
+def test_chance_may_move_twice_after_a_move() -> None:
+    environment = of_game(Coins())
+    node, _ = environment.reset(jax.random.key(0))
+    step = jax.vmap(environment.step, (0, None, None))
+    _, _, payoffs, terminated, _ = step(jax.random.split(jax.random.key(0), 4000), node, np.int32(0))
+    assert np.asarray(terminated).all()
+    found = np.bincount(np.asarray(payoffs, int), minlength=4) / 4000
+    np.testing.assert_allclose(found, [9 / 16, 3 / 16, 3 / 16, 1 / 16], atol=0.03)
+
+
 class Forgetful(Kuhn):
     """A game that hides from seats how many moves there were."""
 

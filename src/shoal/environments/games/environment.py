@@ -42,7 +42,7 @@ def of_game(game: GameTree | Tables) -> DeviceEnvironment:
     """The environment of a game, or of its tables."""
     tables = game if isinstance(game, Tables) else tabulate(game)
     seat, child, payoff, sets, sees, legal, until = map(jnp.asarray, _for_steps(tables))
-    in_a_row = _most_in_a_row(tables)
+    at_start, after_move = _most_in_a_row(tables)
     shape = {"knows": tables.sees.shape[1:], MASK: tables.legal.shape[1:], SEAT: ()}
     spec = Spec(shape, "float32", Discrete(tables.legal.shape[1]))
 
@@ -50,18 +50,18 @@ def of_game(game: GameTree | Tables) -> DeviceEnvironment:
         row = sets[node]
         return {"knows": sees[row], MASK: legal[row], SEAT: (seat[node] == 1).astype(jnp.float32)}
 
-    def after_chance(key: jax.Array, node: jax.Array) -> jax.Array:
-        for luck in jax.random.uniform(key, (in_a_row,)):
+    def after_chance(key: jax.Array, node: jax.Array, most: int) -> jax.Array:
+        for luck in jax.random.uniform(key, (most,)):
             outcome = (luck >= until[node]).sum(dtype=jnp.int32)
             node = jnp.where(seat[node] == CHANCE, child[node, outcome], node)
         return node
 
     def reset(key: jax.Array) -> tuple[jax.Array, PyTree]:
-        node = after_chance(key, jnp.int32(0))
+        node = after_chance(key, jnp.int32(0), at_start)
         return node, observe(node)
 
     def step(key: jax.Array, node: jax.Array, action: jax.Array) -> tuple[Any, ...]:
-        node = after_chance(key, child[node, action])
+        node = after_chance(key, child[node, action], after_move)
         return node, observe(node), payoff[node], seat[node] == OVER, jnp.bool_(False)
 
     return DeviceEnvironment(spec, reset, step, game=tables)
@@ -83,10 +83,11 @@ def _for_steps(tables: Tables) -> tuple[np.ndarray, ...]:
     return tables.seat, tables.child, tables.payoff.astype(np.float32), tables.information_set, sees, legal, until
 
 
-def _most_in_a_row(tables: Tables) -> int:
-    """The most moves of chance, one directly after another."""
+def _most_in_a_row(tables: Tables) -> tuple[int, int]:
+    """The most moves of chance, one directly after another, at the start and after a move of a seat."""
     chance = tables.seat == CHANCE
     row = chance.astype(int)
     for first, end in reversed(tables.levels):
         row[first:end] *= 1 + row[tables.child[first:end]].max(-1)
-    return int(row.max())
+    after = tables.child[tables.seat >= 0]
+    return int(row[0]), int(row[after[after > 0]].max(initial=0))
