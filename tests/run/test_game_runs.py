@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.messages import Said
-from support.runs import same_run, shoal, tiny
+from support.runs import COMMAND, flags, mpiexec, rows, same_run, shoal, tiny
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
+from shoal.run.of_workers import best_of_workers
 
 KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}
 REFUSED: dict[str, dict[str, Any]] = {
@@ -55,6 +57,38 @@ def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "half", **KUHN | {"generations": 2}))
     resume(tmp_path / "half", 4)
     same_run(run, tmp_path / "half")
+
+
+@pytest.mark.slow
+def test_ranks_of_mpi_make_the_same_run(tmp_path: Path) -> None:
+    """Two ranks that are stopped and resumed, against two shards of one process: bit for bit, payoffs too."""
+    whole, ranks = tmp_path / "whole", tmp_path / "ranks"
+    train(tiny(whole, **KUHN, shards=2))
+    begin = flags(ranks, "--exchange", "mpi", **KUHN | {"generations": 2}, shards=2)
+    for command in (begin, ["resume", str(ranks), "--generations", "4"]):
+        done = subprocess.run(mpiexec(2, *COMMAND, *command), capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout + done.stderr
+    lineage = rows(ranks / "lineage.jsonl")
+    assert any(row["parent"] != row["uid"] for row in lineage)
+    same_run(whole, ranks)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trace_cache")
+def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -> None:
+    """The second worker sees the members of the first; the best of both champions is that of the workspace."""
+    for name in "ab":
+        exchange = {"name": "directory", "workspace": str(tmp_path), "worker": name}
+        train(tiny(exchange=exchange, **KUHN))
+    champions = {
+        name: json.loads((tmp_path / "workers" / name / "result.json").read_text())["champion"] for name in "ab"
+    }
+    best = max(champions, key=lambda name: champions[name]["evaluation"]["mean"])
+    assert best_of_workers(tmp_path) == tmp_path / "workers" / best
+    assert champions["a"]["evaluation"]["mean"] != champions["b"]["evaluation"]["mean"]
+    exploitability = -champions[best]["evaluation"]["mean"]
+    assert f"exploitability {exploitability:.4g} exactly" in shoal("evaluate", tmp_path / "workers" / best).out
+    assert "Minus exploitability." in write_report(tmp_path).read_text()
 
 
 def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Seed, of_row
+from shoal.core.population import ChampionSoFar, PopulationStats, Seed, of_row
 from shoal.core.yaml_text import plain
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff_matrix
 from shoal.experiment.structures import choices
 from shoal.members.acting import Policy
-from shoal.members.protocol import Kind, Shard
+from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
 from shoal.records.callback import about_method
 from shoal.records.generation import finite_or_none
@@ -65,7 +65,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
             champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
-    payoffs = _payoffs(c.plan.kind, state.shard) if e.fitness.exact and c.leading else {}
+    payoffs = _payoffs(c, state.shard, shared.stats) if e.fitness.exact else {}
     told = {
         "uid": champion.uid,
         "generation": champion.generation,
@@ -96,17 +96,20 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     }
 
 
-def _payoffs(kind: Kind, shard: Shard) -> dict[str, Any]:
-    """Payoffs of the fittest members of a shard against one another in a game, for result.json."""
-    stats, game, policies = shard.stats(), kind.compiled.environment.game, []
-    known = knowledge(game)
-    rows = np.argsort(-np.nan_to_num(stats.fitness, nan=-np.inf), kind="stable")[:MATCHED]
-    for row in rows.tolist():
-        learned, hyper = shard.snapshot(row)[0], of_row(stats.hyper, row)
-        policy: Any = kind.acting_with(hyper).policy(learned, hyper)
-        policies.append(policy.probabilities(learned, known))
-    matrix = payoff_matrix(game, np.asarray(policies, np.float64))
-    return {"payoffs": {"uid": stats.uid[rows].tolist(), "mean": [_recorded(row) for row in matrix]}}
+def _payoffs(c: Context, shard: Shard, stats: PopulationStats) -> dict[str, Any]:
+    """Payoffs of the fittest members of all processes against one another in a game, for result.json."""
+    kind, fittest = c.plan.kind, np.argsort(-np.nan_to_num(stats.fitness, nan=-np.inf), kind="stable")[:MATCHED]
+    game, own = kind.compiled.environment.game, shard.stats()
+    known, mine = knowledge(game), np.flatnonzero(np.isin(own.uid, stats.uid[fittest]))
+    policies = np.empty((len(mine), 1 + game.legal.size))  # the uid of each, and its probabilities
+    for policy, row in zip(policies, mine.tolist(), strict=True):
+        learned, hyper = shard.snapshot(row)[0], of_row(own.hyper, row)
+        acting: Any = kind.acting_with(hyper).policy(learned, hyper)
+        policy[:] = own.uid[row], *np.asarray(acting.probabilities(learned, known)).flat
+    policies = c.processes.exchange.gather(policies)
+    rows = [np.flatnonzero(policies[:, 0] == uid)[0] for uid in stats.uid[fittest]]
+    matrix = payoff_matrix(game, policies[rows, 1:].reshape(-1, *game.legal.shape))
+    return {"payoffs": {"uid": stats.uid[fittest].tolist(), "mean": [_recorded(row) for row in matrix]}}
 
 
 def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
