@@ -295,6 +295,9 @@ def test_other_members_and_sampled_actions(six: Path, tmp_path: Path, said: Said
         outcome = shoal("evaluate", six, *wrong)
         assert (outcome.code, outcome.out) == (2, "")
         said(outcome.err)
+    shutil.copytree(six, tmp_path / "sparse")
+    shutil.rmtree(tmp_path / "sparse" / "checkpoints" / "00000004")  # as with checkpoint.every: 2
+    said(shoal("evaluate", tmp_path / "sparse", "--generation", 4).err)
 
 
 @pytest.mark.slow

@@ -64,9 +64,14 @@ Seeds = Annotated[
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
-Member = Annotated[Whole, flag("UID", "a member as its last checkpoint has it, instead of the champion")]
+Member = Annotated[Whole, flag("UID", "this member, after the last generation, in place of the champion")]
 Generation = Annotated[
-    Whole, flag("N", "after this generation, of which a checkpoint is kept; without --member its fittest member")
+    Whole,
+    flag(
+        "N",
+        "the fittest member after this generation, or its --member: of the last ones, which RUN/checkpoints keeps;"
+        " of more after training with --set checkpoint.keep=N",
+    ),
 ]
 Sampled = Annotated[bool, flag(None, "sample actions, as in training; by default as the run measures its members")]
 Set = Annotated[

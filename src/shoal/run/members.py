@@ -32,8 +32,7 @@ def read_members(run: Path, generation: int | None = None) -> Saved:
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     if generation is not None and generation not in (kept := checkpoints.generations()):
         here = ", ".join(map(str, kept)) or "none"
-        problem = f"{run} has no checkpoint of generation {generation}, but of {here}"
-        raise BadInput(f"{problem}; checkpoint.keep is how many stay")
+        raise BadInput(f"{run} has no checkpoint of generation {generation}, but of {here}{_remedy(generation, kept)}")
     generation, shards = checkpoints.arrays(generation)  # by name in order, all of one size
     arrays = next(iter(shards.values()))
     if (uid := _of_all(shards, "uid")).dtype.kind not in "iu":
@@ -48,6 +47,15 @@ def read_members(run: Path, generation: int | None = None) -> Saved:
     if {len(uid), len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
         raise Damaged(f"{run}: its checkpoint does not say of as many members what they are and what they have learned")
     return Saved(generation, uid.astype(np.int64).tolist(), learned, hyper, fitness)
+
+
+def _remedy(generation: int, kept: list[int]) -> str:
+    """The option with which a run keeps a generation that is not among those; none for one that it has not come to."""
+    if not kept or generation > kept[-1]:
+        return ""
+    if generation < kept[0]:
+        return "; train with --set checkpoint.keep=N to keep the last N"
+    return "; train with --set checkpoint.every=1 to save every generation"
 
 
 def _learned(arrays: Arrays) -> list[Arrays]:
