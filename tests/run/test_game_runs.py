@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 from support.messages import Said
 from support.runs import COMMAND, flags, mpiexec, rows, same_run, shoal, tiny
+from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
+from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 from shoal.run.of_workers import best_of_workers
@@ -88,7 +91,9 @@ def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -
     assert champions["a"]["evaluation"]["mean"] != champions["b"]["evaluation"]["mean"]
     exploitability = -champions[best]["evaluation"]["mean"]
     assert f"exploitability {exploitability:.4g} exactly" in shoal("evaluate", tmp_path / "workers" / best).out
-    assert "Minus exploitability." in write_report(tmp_path).read_text()
+    page = write_report(tmp_path).read_text()
+    assert "Minus exploitability." in page and "First minus the exploitability of each worker’s champion" in page
+    assert not any(text in page for text in ("held-out", "over episodes", "How much of it is luck"))
 
 
 def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,6 +121,16 @@ def test_the_page_has_payoffs_and_decades(run: Path) -> None:
     assert all(
         text in page for text in ("minus exploitability", "Members against one another", "Minus exploitability.")
     )
+    assert "over episodes" not in page and "held-out" not in page
+
+
+def test_a_comparison_tells_what_its_scores_are(run: Path, tmp_path: Path) -> None:
+    other = write_run(tmp_path / "other", 4, 3)
+    for runs, told in (((run, shutil.copytree(run, tmp_path / "copy")), False), ((run, other), True)):
+        write_comparison(runs, tmp_path / "page.html")
+        page = (tmp_path / "page.html").read_text()
+        assert "exploitability" in page
+        assert ("held-out" in page, "noisy" in page) == (told, told)
 
 
 @pytest.mark.parametrize("case", REFUSED)

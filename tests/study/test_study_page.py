@@ -26,11 +26,11 @@ SCORES = {  # of ten seeds; every run of the first is significantly better than 
 }
 
 
-def write(path: Path, place: str, score: float | None) -> None:
-    """A run that is done; without a champion where there is no score."""
+def write(path: Path, place: str, score: float | None, **more: Any) -> None:
+    """A run that is done; without a champion where there is no score. more: of its evaluation"""
     run = path / "runs" / place
     run.mkdir(parents=True, exist_ok=True)
-    champion = None if score is None else {"evaluation": {"mean": score}}
+    champion = None if score is None else {"evaluation": {"mean": score} | more}
     (run / "result.json").write_text(json.dumps({"champion": champion, "status": "done", "environment_steps": 1}))
     (run / "metrics.jsonl").write_text(json.dumps({"steps": 1, "fitness": {"best": score}}) + "\n")
 
@@ -74,6 +74,23 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
         ("0", "b on hard: -500, -400", "-450"),
     ]
     assert "<td>easy</td><td>60</td><td>20</td>" in by_task
+
+
+@pytest.mark.parametrize("games", [["kuhn", "leduc"], ["kuhn"], []])
+def test_scores_of_games_are_told_as_minus_exploitability(tmp_path: Path, games: list[str]) -> None:
+    """A study of games alone, of one game beside an environment, and of none."""
+    tasks = {
+        name: {"env": f"game:{name}" if name in games else "CartPole-v1", "scale": [-2, 0]}
+        for name in ("kuhn", "leduc")
+    }
+    study = {"base": {}, "arms": {"a": {}, "b": {}}, "tasks": tasks, "seeds": 2}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for task, arm, seed in itertools.product(tasks, "ab", range(2)):
+        write(tmp_path, f"{task}/{arm}/{seed}", -seed - 0.5, **{"exact": True} if task in games else {})
+    shown = render(read_results(tmp_path))
+    assert ("exploitability" in shown) == bool(games)
+    assert ("held-out" in shown) == (len(games) < 2)
+    assert shown.count("many noisy scores") == 2 - len(games)
 
 
 @pytest.mark.parametrize(

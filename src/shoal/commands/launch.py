@@ -117,9 +117,10 @@ def _print_result(path: Path, screen: Screen) -> int:
     if champion := result["champion"]:
         tested = champion["evaluation"]
         line = styled(
-            *("champion: ", (scored(tested), "bold"), f" on {tested['episodes']} held-out episodes, of worker "),
-            f"{result['worker']}: the best of {result['workers']}; {result['environment_steps']:,.0f} training steps and "
-            f"{result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
+            *("champion: ", (scored(tested), "bold")),
+            "" if tested.get("exact") else f" on {tested['episodes']} held-out episodes",
+            f", of worker {result['worker']}: the best of {result['workers']}; {result['environment_steps']:,.0f} training "
+            f"steps and {result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
         )
         screen.print(line, soft_wrap=True)
     screen.print(f"{'report:':13} open {in_shell(write_report(path))}", soft_wrap=True)

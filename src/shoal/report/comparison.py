@@ -46,7 +46,7 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     scores = {name: number(run.tested.get("mean")) for name, run in runs.items()}
     known = sorted((name for name in runs if scores[name] == scores[name]), key=lambda name: -scores[name])
     told = ", ".join(f"{name} {text(scores[name])}" for name in known)
-    abstract = f"Champions on held-out episodes: {told}." if told else "No champion has been evaluated yet."
+    abstract = f"Scores of the champions: {told}." if told else "No champion has been evaluated yet."
     header = rendered("comparison_header.html", heading=names, abstract=abstract)
     page = rendered(
         "page.html", title=f"{names}: a comparison", header=header, footer="Read from the files of these runs.",
@@ -71,7 +71,8 @@ def _shown(value: Any) -> str:
 def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:
     curves = [_curves(runs, name, heading) for name, heading in CURVES.items()]
     yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", [curves])
-    intro = "Return of each champion on held-out episodes, on which nothing was selected."
+    exact = [run.exact for run in runs.values()]
+    intro = prose("score", exact=any(exact), returns=not all(exact))
     yield Section("champions", "Champions", intro, [parts.table(champions[0], champions[1:], "Champions")])
     tuned = list(dict.fromkeys(name for run in runs.values() for name in run.space))
     if tuned:
@@ -109,7 +110,8 @@ def _curves(runs: dict[str, Run], name: str, heading: str) -> Figure:
     ]
     finding = "; ".join(f"{path} ends at {text(float(curve[-1, 1]))}" for path, curve in curves.items()) + "."
     drawn = charts.lines_plot(x, y, lines, heading, finding)
-    return Figure(heading, finding, prose("compared_curves", banded=name == "median"), drawn)
+    exact = all(run.exact for run in runs.values())
+    return Figure(heading, finding, prose("compared_curves", banded=name == "median", exact=exact), drawn)
 
 
 def _curve(run: Run, name: str) -> np.ndarray:

@@ -48,7 +48,9 @@ class Reliability(NamedTuple):
 
 
 def reliability(*runs: Run) -> Reliability | None:
-    """The reliability of the fitness of runs; None where it was not recorded, or too little to say."""
+    """The reliability of the fitness of runs; None where it is exact, was not recorded, or too little to say."""
+    if any(run.exact for run in runs):
+        return None
     generations = [both for run in runs for worker in run.workers or (run,) for both in variances(worker)]
     whole, by_luck = np.array(generations).reshape(-1, 2).T
     if len(whole) < GENERATIONS or not whole.sum() > 0:

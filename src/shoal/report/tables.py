@@ -53,9 +53,10 @@ def workers(layout: Layout) -> list[Block]:
         copies = [table.copied, table.foreign] if run.method.copies else []
         selected = number(inner(result, "champion").get("selection_fitness"))
         mean, error = (text(number(worker.tested.get(name))) for name in ("mean", "standard_error"))
+        score = mean if run.exact else f"{mean} ± {error}"
         rows.append(
             [
-                worker.name, f"{mean} ± {error}", selected, float(last.max()) if len(last) else np.nan,
+                worker.name, score, selected, float(last.max()) if len(last) else np.nan,
                 f"{len(table.generations):,}", *(f"{int(copied.sum()):,}" for copied in copies),
                 short(count(result.get("environment_steps"))),
                 *(duration(number(result.get(name))) for name in ("seconds", "compile_seconds")),
@@ -68,7 +69,9 @@ def workers(layout: Layout) -> list[Block]:
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
     finding = found if run.champion else "No worker has a champion yet."
     listed = parts.table(heads, rows, "Workers")
-    return [Figure("What each worker did", finding, prose("workers", copies=run.method.copies), listed)]
+    return [
+        Figure("What each worker did", finding, prose("workers", copies=run.method.copies, exact=run.exact), listed)
+    ]
 
 
 def provenance(layout: Layout) -> list[Block]:
@@ -106,19 +109,20 @@ def members(layout: Layout) -> list[Block]:
         given = np.bincount(source[(source >= 0) & (source != np.arange(len(table.uids)))], minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
+    over = {} if layout.run.exact else {"± over episodes": table.returns_std}
     place = {int(column): at for at, column in enumerate(layout.shown)}
     rows, marks = [], {}
     for column in columns[:LISTED].tolist():
-        measured = (table.fitness, table.returns_std, *(table.hyper[name] for name in tuned))
-        fitness, std, *hyper = (float(values[-1, column]) for values in measured)
+        fitness, *std = (float(values[-1, column]) for values in (table.fitness, *over.values()))
+        hyper = [float(table.hyper[name][-1, column]) for name in tuned]
         uid = int(table.uids[column])
-        rows.append([uid, fitness, std, *(int(values[column]) for values in descent.values()), *hyper])
+        rows.append([uid, fitness, *std, *(int(values[column]) for values in descent.values()), *hyper])
         first = champion is not None and champion[0] == uid
         marks[len(rows) - 1] = {"data-m": place.get(column), "class": "first" if first else None}
-    heads = ["member", "fitness", "± over episodes", *descent, *tuned]
+    heads = ["member", "fitness", *over, *descent, *tuned]
     rest = [parts.reading(f"And {len(columns) - LISTED:,} more.")] if len(columns) > LISTED else []
     listed = parts.table(heads, rows, "Members of the last generation", "sortable", marks)
-    return [parts.reading(prose("members", copies=bool(descent))), listed, *rest]
+    return [parts.reading(prose("members", copies=bool(descent), exact=layout.run.exact)), listed, *rest]
 
 
 def payoffs(layout: Layout) -> list[Block]:

@@ -67,10 +67,10 @@ def _band(curves: np.ndarray) -> np.ndarray:
 
 def curves(results: Results, task: str) -> Block:
     """Learning curves of each arm on a task."""
-    outcomes = [o.curve for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
+    outcomes = [o for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
         return parts.empty("No run is done yet.")
-    steps = np.linspace(0, max(curve[-1, 0] for curve in outcomes), POINTS)
+    steps = np.linspace(0, max(o.curve[-1, 0] for o in outcomes), POINTS)
     bands = {arm: _band(results.curve(task, arm, steps)) for arm in results.study.arms}
     bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
     if not bands:
@@ -82,7 +82,8 @@ def curves(results: Results, task: str) -> Block:
     most = text(max(finals.values()))
     best = [arm for arm, final in finals.items() if text(final) == most]
     ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are on par"
-    return Figure(task or "Learning curves", f"At the end {ahead}: {most}.", prose("study_curves"), drawn)
+    reading = prose("study_curves", exact=all(o.exact for o in outcomes))
+    return Figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
 
 
 def profile(results: Results, scores: dict[str, np.ndarray]) -> Block:

@@ -43,8 +43,10 @@ def render(results: Results) -> str:
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
+    exact = [outcome.exact for outcome in c.results.outcomes.values()] or [False]
     few = FEW if c.scores and min(map(len, c.scores.values())) < FEW else 0
-    yield Section("scores", "Scores", prose("study_scores_intro", few=few), _scores(c))
+    intro = prose("study_scores_intro", few=few, exact=any(exact), returns=not all(exact))
+    yield Section("scores", "Scores", intro, _scores(c))
     yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", [_pairs(c)])
     intro = "Environment steps of a run, without its champion’s final evaluation."
     yield Section("cost", "Cost", intro, [_cost(c.results)])
@@ -88,7 +90,7 @@ def _scores(c: Comparison) -> list[Block]:
 
 
 def _by_task(c: Comparison) -> Figure:
-    """A map of the mean returns of the arms on each task."""
+    """A map of the mean scores of the arms on each task."""
     tasks = c.results.study.all_tasks
     runs = [[np.array([o.score for o in c.results.of(task, arm)]) for arm in c.ranked] for task in tasks]
     means = np.array([[x[np.isfinite(x)].mean() if np.isfinite(x).any() else np.nan for x in row] for row in runs])
@@ -102,7 +104,7 @@ def _by_task(c: Comparison) -> Figure:
         for task, row in zip(tasks, runs, strict=True)
     ]
     finding = f"Ahead: {ahead} of {many(len(tasks), 'task')}."
-    drawn = parts.heat(shades, tasks, c.ranked, titles, "Mean returns of the arms on each task.", words)
+    drawn = parts.heat(shades, tasks, c.ranked, titles, "Mean scores of the arms on each task.", words)
     cells = [[task, *row] for task, row in zip(tasks, words, strict=True)]
     listed = parts.folded(parts.table(["task", *c.ranked], cells, "Task by task"))
     return Figure("Task by task", finding, prose("study_tasks"), drawn, listed)

@@ -41,6 +41,7 @@ ADVICE = "move it away, or name a free place"
 class RunOutcome(NamedTuple):
     """The outcome of a run. score: of its champion on held-out episodes, NaN where every member diverged.
 
+    exact: the score is minus exploitability, and no episodes were played for it
     curve: [G, 2], training steps of all members so far, and the best fitness of the generation
     on_levels: what its champion returned on levels of each purpose; empty where there are no levels
     population: [G, 3], training steps, and what the median member returned on levels to train on and of validation
@@ -51,6 +52,7 @@ class RunOutcome(NamedTuple):
     curve: np.ndarray
     on_levels: dict[str, float]
     population: np.ndarray
+    exact: bool
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Results:
         return [s for s in wanted if all(RunKey(task, arm, s) in self.outcomes for task in tasks)]
 
     def scores(self, arm: str) -> np.ndarray:
-        """[S, K] Returns of the champions on held-out episodes, each task in its scale; NaN for a run without a champion."""
+        """[S, K] Scores of the champions, each task in its scale; NaN for a run without a champion."""
         tasks = self.study.all_tasks
         return self._scaled([[self.outcomes[RunKey(task, arm, s)].score for task in tasks] for s in self.seeds(arm)])
 
@@ -87,7 +89,7 @@ class Results:
         return np.where(np.isnan(scores), np.nan_to_num(worst), scores)  # the low end of the scale where all have none
 
     def _scaled(self, table: list) -> np.ndarray:
-        """[..., K] Returns in the scale of each task."""
+        """[..., K] Scores in the scale of each task."""
         low, high = np.array([self.study.scale(task) for task in self.study.all_tasks]).T
         return (np.array(table).reshape(-1, len(low)) - low) / (high - low)
 
@@ -195,11 +197,13 @@ def read_outcome(path: Path, key: RunKey) -> RunOutcome | None:
     on_levels = {name: number(inner(champion, "levels", name).get("mean")) for name in PURPOSES}
     lines = [line for line in files.metrics if count(line.get("steps")) >= 0]
     points = [(number(line.get("steps")), number(inner(line, "fitness").get("best"))) for line in lines]
-    curve, none = np.array(points, float).reshape(-1, 2), np.empty((0, 3))
+    exact, none = tested.get("exact") is True, np.empty((0, 3))
+    curve = np.array(points, float).reshape(-1, 2)
     if not np.isfinite(list(on_levels.values())).any():
-        return RunOutcome(score, row, curve, {}, none)
+        return RunOutcome(score, row, curve, {}, none, exact)
     middles = [(number(line.get("steps")), _middle(line, KNOWN), _middle(line, NEW)) for line in lines]
-    return RunOutcome(score, row | on_levels, curve, on_levels, np.array(middles, float).reshape(-1, 3))
+    population = np.array(middles, float).reshape(-1, 3)
+    return RunOutcome(score, row | on_levels, curve, on_levels, population, exact)
 
 
 def _middle(line: dict[str, Any], levels: str) -> float:
