@@ -17,6 +17,7 @@ PEERS = {
     "brax_ppo",
     "compiled_peers",
     "evosax_es",
+    "pgx_games",
     "process_es",
     "ray_tune",
     "ray_tune_workers",
@@ -28,7 +29,7 @@ PEERS = {
     "pixels_shoal",
     "torch_pixels",
 }
-SHARED = {"common", "cell", "smac_arm"}
+SHARED = {"common", "cell", "own_past", "smac_arm"}
 CELL = {"agent": "sac", "steps": 1, "method": "sequential", "population": 1, "calls": 5, "seconds": 0}
 BRIEFLY = "--seconds 0"
 
@@ -37,6 +38,7 @@ CASES = {
     "deciding": "--members 8 --repeats 1",
     "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
+    "games": f"--only kuhn --batches 2 --repeats 1 {BRIEFLY}",
     "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
