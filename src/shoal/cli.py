@@ -36,6 +36,7 @@ from shoal.commands.launch import ALONE, Launch, launch_workers
 from shoal.commands.launch import stop as stop_workers
 from shoal.commands.several import show_comparison, show_seeds, show_study
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
+from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE
 
@@ -130,9 +131,9 @@ def evaluate(
 def play(
     run: Run,
     video: Annotated[
-        Path,
-        flag("PATH", "where to write it: .mp4, .gif, or .html for a page that shows a body of brax from all sides"),
-    ] = Path("champion.mp4"),
+        Path | None,
+        flag("PATH", "where to write it: .mp4, .gif, or .html for a page of a body of brax (default: champion.mp4)"),
+    ] = None,
     episodes: Annotated[int, flag("N", "episodes to play")] = 1,
     seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
     population: Annotated[bool, flag(None, "all members, side by side in the same episodes")] = False,
@@ -154,8 +155,10 @@ def play(
     if seat is not None or of_run(run).fitness.exact:
         from shoal.commands.games import load_player, show_games
 
+        if video is not None or live or population or sampled:
+            raise BadInput("a game is printed: leave out --video, --live, --population and --sampled")
         return show_games(load_player(run, trust_code, member, generation), range(seed, seed + episodes), seat)
-    which = (population, member, generation, sampled)
+    which, video = (population, member, generation, sampled), video or Path("champion.mp4")
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
     console().print(f"{run if live else video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)

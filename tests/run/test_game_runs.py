@@ -96,6 +96,12 @@ def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -
     assert not any(text in page for text in ("held-out", "over episodes", "How much of it is luck"))
 
 
+@pytest.mark.usefixtures("trace_cache")
+def test_training_ends_with_the_command_that_shows_games(tmp_path: Path) -> None:
+    told = shoal(*flags(tmp_path / "run", **KUHN | {"generations": 1})).out
+    assert f"games:        shoal play {tmp_path / 'run'}\n" in told and "--video" not in told
+
+
 def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     champion = json.loads((run / "result.json").read_text())["champion"]
     assert f"exploitability {-champion['selection_fitness']:.4g} exactly" in shoal("evaluate", run).out
@@ -110,7 +116,11 @@ def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest
 @pytest.mark.usefixtures("trace_cache")
 def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
     train(tiny(tmp_path / "run", generations=1))
-    for command in (("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")):
+    none = ("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")
+    printed = [
+        ("play", run, *flags) for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--sampled",))
+    ]
+    for command in (*none, *printed):
         said(shoal(*command).err)
 
 

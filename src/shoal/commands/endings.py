@@ -131,6 +131,15 @@ def scored(tested: Mapping[str, Any]) -> str:
     return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
 
 
+def to_watch(run: Path, champion: Mapping[str, Any]) -> tuple[str, str]:
+    """What there is to see of a champion, games in the terminal or a video, and the command that shows it.
+
+    champion: that of result.json
+    """
+    exact, play = champion["evaluation"].get("exact"), f"shoal play {in_shell(run)}"
+    return ("games", f"{play}{trusted(run)}") if exact else ("video", f"{play} --video champion.mp4{trusted(run)}")
+
+
 def _print_result(result: Result, screen: Screen) -> int:
     """Print the champion, and commands for the report, curves and video. Returns the exit code."""
     from shoal.report.luck import reliability
@@ -166,7 +175,7 @@ def _print_result(result: Result, screen: Screen) -> int:
     for name, command in (
         ("report", f"open {in_shell(page)}"),
         *([("curves", f"tensorboard --logdir {in_shell(curves)}")] if curves.is_dir() else []),
-        ("video", f"shoal play {in_shell(result.run_dir)} --video champion.mp4{trusted(result.run_dir)}"),
+        to_watch(result.run_dir, champion),
     ):
         screen.print(f"{f'{name}:':13} {command}", soft_wrap=True)
     return DONE

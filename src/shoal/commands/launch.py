@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from shoal.commands.endings import console, fail, scored, trusted
+from shoal.commands.endings import console, fail, scored, to_watch
 from shoal.commands.flags import Flags, Whole, flag, stated, words
 from shoal.commands.shipped import found
 from shoal.core.atomic import absolute
@@ -127,7 +127,8 @@ def _print_result(path: Path, screen: Screen) -> int:
     if not champion:
         return fail("all members diverged: none ever had a finite fitness", FAILED)
     run = path / "workers" / result["worker"]
-    screen.print(f"{'video:':13} shoal play {in_shell(run)} --video champion.mp4{trusted(run)}", soft_wrap=True)
+    name, command = to_watch(run, champion)
+    screen.print(f"{f'{name}:':13} {command}", soft_wrap=True)
     return DONE
 
 
