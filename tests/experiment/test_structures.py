@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import html
+import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.messages import Said, shown
 from support.runs import CONFIG, rows, same_run, shoal, tiny
 
@@ -15,6 +20,7 @@ from shoal.experiment.plan import planned
 from shoal.experiment.structures import structures
 from shoal.records.callback import Callback
 from shoal.report.best import single
+from shoal.report.load_run import load_run
 from shoal.report.run import read_run
 from shoal.run.champion import load_members
 from shoal.run.loop import resume, train
@@ -51,7 +57,32 @@ def test_members_of_two_structures(tmp_path: Path) -> None:
     assert found == {uid: [[8], [4, 4]][int(place)] for uid, place in chosen}
     champion = done.summary["champion"]
     assert found[champion["uid"]] == champion["config"]["layers"] == single(read_run(straight))["config"]["layers"]
-    assert "config.layers" in (read_run(straight)).space and shoal("report", straight).code == 0
+    assert "config.layers" in (read_run(straight)).space
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_people_read_the_choice_and_not_its_place(tmp_path: Path) -> None:
+    """On the page, on that of a comparison, in the champion's schedule and in figures. Records have numbers."""
+    run = tmp_path / "run"
+    chosen = train(several(run, generations=2)).summary["champion"]["config"]["layers"]
+    assert {row["hyper"]["config.layers"] for row in rows(run / "lineage.jsonl")} == {0.0, 1.0}
+    shutil.copytree(run, tmp_path / "other")
+    assert shoal("report", run).code == 0
+    assert shoal("compare", run, tmp_path / "other", "--out", tmp_path / "c.html").code == 0
+    words = (run / "report.html").read_text()
+    assert "Allowed: [8], [4, 4]." in words and f"The champion kept {chosen}." in words.replace("’s lineage", "")
+    assert "At the end members have [8], [4, 4]." in words
+    held = re.search(r'<table class="sortable">.*?</table>', words, re.DOTALL)
+    assert held is not None and held[0].count("<td") > 4
+    assert {*re.findall(r">(\[.*?\])</td>", held[0])} == {"[8]", "[4, 4]"}
+    for axis in re.findall(r'data-chart="([^"]*)"', words):
+        chart = json.loads(html.unescape(axis))
+        assert (chart.get("words") == ["[8]", "[4, 4]"]) == (chart.get("members") == "config.layers")
+    assert f"<td>config.layers</td><td>{chosen}</td><td>{chosen}</td>" in (tmp_path / "c.html").read_text()
+    told = [row["config.layers"] for row in yaml.safe_load(shoal("schedule", run, "--format", "yaml").out)]
+    assert told == [chosen, chosen] and "&id" not in shoal("schedule", run, "--format", "yaml").out
+    axes = {axis.get_ylabel(): axis for axis in load_run(run).plot().axes}
+    assert [tick.get_text() for tick in axes["config.layers"].get_yticklabels()] == ["[8]", "[4, 4]"]
 
 
 @pytest.mark.slow

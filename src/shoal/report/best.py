@@ -18,7 +18,7 @@ from shoal.report.lineage import inner
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.schedule import shortest
-from shoal.report.words import short, text
+from shoal.report.words import short
 
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.
@@ -97,7 +97,7 @@ def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
         for at, m in enumerate(ranked)
     ]
     strokes += [Stroke(charts.line(across[:, m], places), "champion") for m in known if shown[m] == champion]
-    words = {name: f"{text(float(np.nanmin(v)))} to {text(float(np.nanmax(v)))}" for name, (v, _) in rows.items()}
+    words = {name: f"{run.said(name, np.nanmin(v))} to {run.said(name, np.nanmax(v))}" for name, (v, _) in rows.items()}
     named = [(place, f"{name}\n{words[name]}") for place, name in zip(places.tolist(), rows, strict=True)]
     x, y = Axis(0, 1, named=()), Axis(0, 1, named=named)
     narrow = ", ".join(name for name in names if np.nanmin(rows[name][0]) == np.nanmax(rows[name][0]))
@@ -111,6 +111,9 @@ def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
     drawn = charts.plot(
         strokes, x, y, title, finding, height=24 + 52 * len(rows), style="--left:190px;--label:180px;"
     )  # fmt: skip
-    held = [[int(table.uids[shown[m]]), *(float(values[m]) for values, _ in rows.values())] for m in ranked[::-1]]
+    held = [
+        [int(table.uids[shown[m]]), *(run.shown(name, values[m]) for name, (values, _) in rows.items())]
+        for m in ranked[::-1]
+    ]
     listed = parts.folded(parts.table(["member", *rows], held, title))
     return [Figure(title, finding, prose("parallel"), keys, drawn, listed)]

@@ -60,6 +60,7 @@ class Axis:
     label: str = ""
     scale: str = "linear"
     choices: tuple[float, ...] = ()
+    words: Sequence[str] = ()  # of the choices, where these are no numbers
     whole: bool = False  # ticks at whole numbers only
     short: bool = False  # ticks such as 20k and 1.5M
     named: Sequence[tuple[float, str]] | None = None  # the ticks, as (place, text), where they are no round values
@@ -82,7 +83,8 @@ class Axis:
         if self.named is not None:
             return self.named
         values = np.array(self.choices) if self.choices else self._round_values(count)
-        places = zip(self.place(values).tolist(), map(short if self.short else text, values.tolist()), strict=True)
+        words = self.words or map(short if self.short else text, values.tolist())
+        places = zip(self.place(values).tolist(), words, strict=True)
         return [(place, word) for place, word in places if -1e-9 <= place <= 1 + 1e-9]
 
     def _round_values(self, count: int) -> np.ndarray:
@@ -175,6 +177,7 @@ def plot(
     """One drawing with its axes. `data` is what the page's script shows under the cursor."""
     x_ticks, y_ticks = x.ticks(7), y.ticks()
     ends = {"x_low": x.low, "x_high": x.high, "low": y.low, "high": y.high, "scale": y.scale, "choices": y.choices}
+    ends |= {"words": y.words} if y.words else {}
     drawn = [stroke for stroke in strokes if stroke.data]
     return parts.plot(
         drawn, x_ticks, y_ticks, x.label, y.label, title, summary, (WIDTH, HEIGHT),

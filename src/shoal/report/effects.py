@@ -15,7 +15,6 @@ from shoal.report.layout import Layout, ends
 from shoal.report.lineage import Lineage
 from shoal.report.over_time import nothing
 from shoal.report.rendering import Figure, Markup, parts, prose
-from shoal.report.words import text
 
 PARTS = 5  # of the values, from the lowest to the highest: the means of their gains are compared
 SHUFFLES = 600
@@ -73,9 +72,9 @@ def effects(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
     drawn = [_plot(layout, name, effect, clear[name]) for name, effect in found.items()]
     heads = ["hyperparameter", "around", "mean gain", "by chance, from", "to"]
     rows = [
-        [name, *map(float, row)]
+        [name, layout.run.shown(name, centre), *map(float, row)]
         for name, effect in found.items()
-        for row in zip(effect.centres, effect.means, *effect.chance, strict=True)
+        for centre, *row in zip(effect.centres, effect.means, *effect.chance, strict=True)
     ]
     listed = parts.folded(parts.table(heads, rows, title := "Values and gains"))
     return [importance, Figure(title, finding, reading, parts.legend(keys), parts.pair(drawn), listed)]
@@ -161,7 +160,8 @@ def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
     bounds = layout.run.space[name]
-    x = Axis.over(effect.values, "", 0.04, scale=bounds.scale, choices=bounds.choices or ())
+    kind = {"scale": bounds.scale, "choices": bounds.choices or (), "words": layout.run.words(name)}
+    x = Axis.over(effect.values, "", 0.04, **kind)
     y, at = Axis(0, 1, named=PLACES), x.place(effect.centres)
     some = spaced(len(effect.values), DRAWN)
     layers = [
@@ -170,7 +170,7 @@ def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
         Stroke(charts.line(at, effect.means), "median"),
     ]
     most, least = (
-        f"{text(float(effect.centres[part]))} ({effect.means[part]:.2f} in the mean)"
+        f"{layout.run.said(name, effect.centres[part])} ({effect.means[part]:.2f} in the mean)"
         for part in (np.nanargmax(effect.means), np.nanargmin(effect.means))
     )
     finding = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -126,19 +127,23 @@ def _hyperparameter(layout: Layout, name: str) -> Figure:
     along = layout.run.along(values)
     lowest, median, highest = (quantile(values, q) for q in (0, 0.5, 1))
     known = along[np.isfinite(along)]
-    finding = "There is no champion yet."
+    finding, said, words = "There is no champion yet.", partial(layout.run.said, name), layout.run.words(name)
     who = "champion’s lineage" if layout.run.method.copies else "champion"
     if len(known):
-        back = f"came back to {text(known[0])}, where it started" if known[0] == known[-1] else went(known)
-        finding = f"The {who} {f'kept {text(known[0])}' if np.ptp(known) == 0 else back}."
-    if np.isfinite(lowest[-1]):
+        back = f"came back to {said(known[0])}, where it started" if known[0] == known[-1] else went(known, said)
+        finding = f"The {who} {f'kept {said(known[0])}' if np.ptp(known) == 0 else back}."
+    if words:
+        left = np.unique(values[-1][np.isfinite(values[-1])])
+        finding += f" At the end members have {', '.join(map(said, left))}." if len(left) else ""
+    elif np.isfinite(lowest[-1]):
         finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
-    reading = prose("hyperparameter", ends=[*map(text, ends)], choices=bounds.choices, scale=bounds.scale)
+    reading = prose("hyperparameter", ends=[*map(said, ends)], choices=bounds.choices, scale=bounds.scale)
     views = []
     for scale in dict.fromkeys(("linear",) if bounds.choices else (bounds.scale, "linear")):
         whole = bounds.integer and scale == "linear"
-        axis = Axis.over(np.r_[values.ravel(), ends], "", 0.06, scale=scale, choices=bounds.choices or (), whole=whole)
+        kind = {"scale": scale, "choices": bounds.choices or (), "words": words, "whole": whole}
+        axis = Axis.over(np.r_[values.ravel(), ends], "", 0.06, **kind)
         limits = axis.place(ends) if ends and not bounds.choices else np.empty(0)
         ticks = [tick for tick in axis.ticks() if np.abs(limits - tick[0]).min(initial=1) > 0.07]
         ticks += zip(limits.tolist(), map(text, ends), strict=False)
@@ -153,8 +158,9 @@ def _hyperparameter(layout: Layout, name: str) -> Figure:
             Stroke(charts.dots(layout.ends[perturbed], later[perturbed]), "dot lead"),
         ]
         views.append((replace(axis, named=ticks), layers))
-    lines = {who: along, "highest": highest, "median": median, "lowest": lowest}
-    return figure(layout, name, finding, reading, lines, *views, members=name, stairs=True, height=190)
+    lines = {who: along} | ({} if words else {"highest": highest, "median": median, "lowest": lowest})
+    below = numbers(layout, lines, name, partial(layout.run.shown, name))
+    return figure(layout, name, finding, reading, lines, *views, members=name, stairs=True, height=190, below=below)
 
 
 def described(run: Run) -> dict[str, str]:

@@ -112,6 +112,8 @@ class LoadedRun:
         self._curves(axes[0], lineage.fitness, "fitness")
         for axis, (name, entry) in zip(axes[1:], space.items(), strict=True):
             self._curves(axis, lineage.hyper[name], name)
+            if words := self._run.words(name):
+                axis.set_yticks(range(len(words)), words)
             if entry.scale == "log":
                 axis.set_yscale("log")
         axes[0].set_title(self._run.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,8 +119,10 @@ def nothing(heading: str, finding: str) -> Figure:
     return Figure(heading, finding, "So there is nothing to draw.")
 
 
-def numbers(layout: Layout, columns: dict[str, np.ndarray], caption: str) -> Markup:
-    """The table behind a figure, for those who read rather than look."""
+def numbers(
+    layout: Layout, columns: dict[str, np.ndarray], caption: str, shown: Callable[[float], float | str] = float
+) -> Markup:
+    """The table behind a figure, for those who read rather than look; `shown` makes its cells of values."""
     rows = charts.spaced(len(layout.table.generations), charts.NUMBERS)
-    cells = [[int(layout.table.counted[row]), *(float(v[row]) for v in columns.values())] for row in rows]
+    cells = [[int(layout.table.counted[row]), *(shown(v[row]) for v in columns.values())] for row in rows]
     return parts.folded(parts.table(["generation", *columns], cells, caption))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
@@ -11,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import Irregular, parse_json
-from shoal.core.errors import STRUCTURE, BadInput, no_run
+from shoal.core.errors import STRUCTURE, BadInput, no_run, shortened
 from shoal.core.escape import escape
 from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.records.jsonl import last_line, read_lines, read_text
 from shoal.report.lineage import Lineage, inner, number, tabulate
+from shoal.report.words import text
 
 
 @dataclass(frozen=True)
@@ -147,17 +149,35 @@ class Run:
     def space(self) -> dict[str, Range]:
         """The tuned hyperparameters that were recorded; those that varied, where the experiment does not say."""
         space = self.experiment.get("space")
-        config = inner(self.experiment, "config")
-        listed = {f"{STRUCTURE}{name}": inner(config, name).get("choices") for name in config}
-        places = {name: {"choices": [*range(len(x))]} for name, x in listed.items() if isinstance(x, list)}
         if isinstance(space, dict):
-            space = space | places
+            space = space | {name: {"choices": [*range(len(listed))]} for name, listed in self.choices.items()}
             return {str(name): _range(entry) for name, entry in space.items() if str(name) in self.lineage.hyper}
         return {
             name: Range()
             for name, values in self.lineage.hyper.items()
             if len(np.unique(values[np.isfinite(values)])) > 1
         }
+
+    @cached_property
+    def choices(self) -> dict[str, list[Any]]:
+        """What members choose from in the structure of their agent, by the name of the recorded place in that list."""
+        config = inner(self.experiment, "config")
+        listed = {f"{STRUCTURE}{name}": inner(config, name).get("choices") for name in config}
+        return {name: values for name, values in listed.items() if isinstance(values, list)}
+
+    def words(self, name: str) -> list[str]:
+        """Each choice in the structure as text; none for other hyperparameters."""
+        return [shortened(x if isinstance(x, str) else json.dumps(x, default=str)) for x in self.choices.get(name, ())]
+
+    def shown(self, name: str, value: float) -> float | str:
+        """A value of a hyperparameter as people read it: a number, or the choice that it is the place of."""
+        words = self.words(name)
+        return words[round(value)] if words and 0 <= value < len(words) else float(value)
+
+    def said(self, name: str, value: float) -> str:
+        """The same in a sentence."""
+        shown = self.shown(name, value)
+        return shown if isinstance(shown, str) else text(shown)
 
 
 class RunFiles:

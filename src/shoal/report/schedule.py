@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -36,9 +37,15 @@ def schedule(path: Path) -> list[dict[str, Any]]:
 
 
 def print_schedule(path: Path, format: str, out: TextIO) -> None:
-    """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs."""
-    exact = ("generation", "uid", "steps", "fitness", "copied")
+    """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs.
+
+    Of choices in the structure it has what was chosen.
+    """
+    exact, choices = ("generation", "uid", "steps", "fitness", "copied"), read_run(path).choices
     rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in schedule(path)]
+    for row in rows:
+        chosen = {name: listed[int(place)] for name, listed in choices.items() if (place := row.get(name)) is not None}
+        row |= deepcopy(chosen)  # YAML would refer from one row to another
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":

@@ -111,10 +111,10 @@ def members(layout: Layout) -> list[Block]:
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
     over = {} if layout.run.exact else {"± over episodes": table.returns_std}
     place = {int(column): at for at, column in enumerate(layout.shown)}
-    rows, marks = [], {}
+    rows, marks = list[list[float | str]](), {}
     for column in columns[:LISTED].tolist():
         fitness, *std = (float(values[-1, column]) for values in (table.fitness, *over.values()))
-        hyper = [float(table.hyper[name][-1, column]) for name in tuned]
+        hyper = [layout.run.shown(name, table.hyper[name][-1, column]) for name in tuned]
         uid = int(table.uids[column])
         rows.append([uid, fitness, *std, *(int(values[column]) for values in descent.values()), *hyper])
         first = champion is not None and champion[0] == uid

@@ -32,7 +32,8 @@
     for (const other of head.parentElement.children) other.removeAttribute('aria-sort');
     head.setAttribute('aria-sort', down ? 'descending' : 'ascending');
     const value = row => { const v = parseFloat(row.cells[at].dataset.v); return isNaN(v) ? (down ? -Infinity : Infinity) : v; };
-    body.append(...[...body.rows].sort((a, b) => down ? value(b) - value(a) : value(a) - value(b)));
+    const order = (a, b) => value(a) - value(b) || a.cells[at].dataset.v.localeCompare(b.cells[at].dataset.v);  // of text
+    body.append(...[...body.rows].sort((a, b) => down ? order(b, a) : order(a, b)));
   });
 
   // ---- figures to save: as they look, and the numbers behind them
@@ -165,6 +166,7 @@
     const places = chart.by !== 'generation' ? data.places
       : data.generations.map(g => (g - chart.x_low) / (chart.x_high - chart.x_low));
     const cursor = element('div', 'cursor'), point = element('div', 'point');
+    const said = v => chart.words?.[v] ?? text(v);
     let column = places.length - 1, member = -1;
 
     const height = v => {
@@ -197,10 +199,10 @@
       const steps = data.steps[column];
       const lines = [element('strong', '', `Generation ${data.generations[column]}`)];
       if (steps != null) lines.push(line(data.steps_of, text(steps)));
-      chart.names.forEach((name, i) => lines.push(line(name, text(chart.lines[i][column]))));
+      chart.names.forEach((name, i) => lines.push(line(name, said(chart.lines[i][column]))));
       if (member >= 0) {
         const who = `member ${data.uids[member]}`;
-        lines.push(line(who, chart.heights ? '' : text(values[member][column]), 'own'));
+        lines.push(line(who, chart.heights ? '' : said(values[member][column]), 'own'));
         if (chart.heights) {
           lines.push(line('fitness', text(data.members.fitness[member][column])));
           if (data.founders[column][member] >= 0) lines.push(line('founder', `member ${data.uids[data.founders[column][member]]}`));
