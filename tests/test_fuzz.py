@@ -25,6 +25,7 @@ from support.whole_run import PARTS, SPEC, write_whole_run
 from shoal.core.atomic import Staging, seal
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE
+from shoal.core.population import NOBODY
 from shoal.experiment.files import load
 from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run
@@ -204,10 +205,11 @@ def resume(run: Path) -> Any:
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
-    best = replace(champion_told(told.earlier[0], ""), learned=state["run"]["earlier"][0])
+    learned = state["run"]["earlier"]
+    best = replace(champion_told(told.earlier[0], ""), learned=learned[0]) if told.earlier else NOBODY
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
-    return manifest["generation"]
+    return None if notes else manifest["generation"]  # a note: the newest checkpoint was not taken, but one before it
 
 
 READERS = {

@@ -21,6 +21,7 @@ from support.cases import others_slow
 from support.messages import Said
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
+from shoal.core.atomic import seal, unseal
 from shoal.experiment.experiment import Checkpoint
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
@@ -612,6 +613,23 @@ def test_another_structure_does_not_fit(tmp_path: Path) -> None:
     outcome = shoal("resume", run)
     assert outcome.code == 2
     assert "made by another experiment" in outcome.err
+
+
+@pytest.mark.parametrize("change", ["no hyper", "nothing", "others"])
+def test_candidates_that_a_checkpoint_tells_wrongly(six: Path, tmp_path: Path, change: str, said: Said) -> None:
+    """Sealed as it should be, by somebody who knows how."""
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    for path in run.glob("checkpoints/*/manifest.json"):
+        manifest = unseal(path)
+        first = manifest["earlier"][0]
+        told = {"no hyper": first | {"hyper": None}, "nothing": {}, "others": first | {"hyper": {"a": 1.0}}}
+        manifest["earlier"] = [told[change]]
+        path.write_bytes(seal(manifest))
+    outcome = shoal("resume", run)
+    assert outcome.code == 2
+    said(outcome.err)
 
 
 # --------------------------------------------------------------------------------------- host environments

@@ -35,7 +35,7 @@ from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
 from shoal.run.origin import Origin, read_origin
 from shoal.run.provenance import FILE, changes, provenance, unlike
-from shoal.run.rundir import RunDirectory, Totals, read_totals
+from shoal.run.rundir import RunDirectory, read_totals
 
 # Fields on which nothing depends that a run comes to.
 FREE = {"run_dir", "exchange", "checkpoint", "processes", "python"}
@@ -186,9 +186,14 @@ def _load(c: Context, generation: int, first: State) -> State:
     """The state after a generation, from its checkpoint."""
     run_dir, shard = c.files.path, first.shard
     totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
-    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, totals))
+    names = {*first.shard.stats().hyper}
+    told = [_individuals(of, names, f"{run_dir}: ") for of in (totals.earlier, totals.last)]
+    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, *told))
     run = parts.pop("run")
-    earlier, last = (_individuals(getattr(totals, name), run[name], f"{run_dir}: ") for name in ("earlier", "last"))
+    earlier, last = (
+        tuple(replace(one, learned=learned) for one, learned in zip(of, run[name], strict=True))
+        for name, of in zip(("earlier", "last"), told, strict=True)
+    )
     contenders = replace(first.contenders, earlier=earlier, last=last, level=totals.level, measured=totals.measured)
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
@@ -220,9 +225,15 @@ def _load(c: Context, generation: int, first: State) -> State:
     )
 
 
-def _individuals(told: list[dict[str, Any]], learned: list[PyTree], place: str) -> tuple[ChampionSoFar, ...]:
-    """The contenders that a manifest tells of, with what they have learned. Raises BadInput, with `place` in front."""
-    return tuple(replace(champion_told(one, place), learned=what) for one, what in zip(told, learned, strict=True))
+def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> list[ChampionSoFar]:
+    """The contenders that a manifest tells of, without what they have learned, and with the hyperparameters `names`.
+
+    Raises BadInput, with `place` in front.
+    """
+    found = [champion_told(one, place) for one in told]
+    if any({*one.hyper} != names for one in found):
+        raise Damaged(f"{place}its checkpoint has candidates with other hyperparameters: another experiment made it")
+    return found
 
 
 def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
@@ -243,10 +254,10 @@ def to_save(c: Context, state: State) -> dict[str, PyTree]:
     return parts
 
 
-def _to_read(c: Context, first: State, totals: Totals) -> dict[str, PyTree]:
-    """The template of the parts of a checkpoint that this process reads."""
+def _to_read(c: Context, first: State, earlier: list[ChampionSoFar], last: list[ChampionSoFar]) -> dict[str, PyTree]:
+    """The template of the parts of a checkpoint that this process reads, which has these contenders."""
     acting = c.plan.kind.acting_with
-    earlier, last = ([acting(one["hyper"]).learned for one in some] for some in (totals.earlier, totals.last))
+    earlier, last = ([acting(one.hyper).learned for one in some] for some in (earlier, last))
     return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
 
 
