@@ -6,7 +6,7 @@ WORKERS ?= 2
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help train test learn alike trainers slurm check format docs package pictures newest clean cli-page
+.PHONY: help train test learn alike trainers slurm slurm-packages check format docs package pictures newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -68,8 +68,11 @@ trainers: .venv/sb3 .venv/rl-games .venv/ray ## the tests of what needs packages
 		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
 		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
 
-slurm: .venv/dev    ## workers as jobs of Slurm, for real: installs Debian's slurm-wlm where it is missing, as root
-	command -v slurmctld || (apt-get update -qq && apt-get install -y -qq --no-install-recommends slurm-wlm munge)
+slurm-packages:
+	which slurmctld munged >/dev/null || (timeout 120 apt-get update -qq && DEBIAN_FRONTEND=noninteractive \
+		timeout 300 apt-get install -y -qq --no-install-recommends slurm-wlm munge)
+
+slurm: .venv/dev slurm-packages ## workers as jobs of Slurm, for real: installs Debian's slurm-wlm where it is missing, as root
 	$(PYTEST) -n 0 -m slow tests/launch/test_slurm.py
 
 check: .venv/dev    ## formatting, lint and types
