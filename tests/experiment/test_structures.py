@@ -121,7 +121,6 @@ def test_all_combinations_are_structures() -> None:
         {"method": "es"},
         {"shards": 2},
         {"init_from": "runs/before"},
-        {"env": "game:kuhn"},
         {"space": {"config.layers": [1, 2]}},
         {"space": {"config.layers": {"choices": [[8], [4]]}}},
     ],

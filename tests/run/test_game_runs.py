@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 from support.messages import Said
-from support.runs import COMMAND, flags, mpiexec, rows, same_run, shoal, tiny
+from support.runs import COMMAND, CONFIG, flags, mpiexec, rows, same_run, shoal, tiny
 from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
+from shoal.environments.games.environment import GAMES, knowledge
+from shoal.environments.games.exploitability import exploitability, payoff_matrix
+from shoal.environments.games.tree import tabulate
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
+from shoal.run.champion import load_members
 from shoal.run.loop import resume, train
 from shoal.run.of_workers import best_of_workers
 
@@ -60,6 +64,28 @@ def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "half", **KUHN | {"generations": 2}))
     resume(tmp_path / "half", 4)
     same_run(run, tmp_path / "half")
+
+
+@pytest.mark.usefixtures("trace_cache")
+def test_fitness_is_exact_for_members_of_two_structures(tmp_path: Path) -> None:
+    """It is minus the exploitability of each member alone; and payoffs are those between members of both structures."""
+    changes = KUHN | {"config": CONFIG | {"layers": {"choices": [[8], [4, 4]]}}, "method": "independent"}
+    result = train(tiny(tmp_path / "run", **changes | {"generations": 2})).summary
+    members, game = load_members(tmp_path / "run"), tabulate(GAMES["kuhn"]())
+    assert {tuple(member.experiment.config["layers"]) for member in members} == {(8,), (4, 4)}
+    policies = {}
+    for member in members:
+        assert member.policy.probabilities is not None
+        known = member.policy.probabilities(member.learned, knowledge(game))
+        policies[member.uid] = np.asarray(known, np.float64)
+    last = {row["uid"]: row["fitness"] for row in rows(tmp_path / "run/lineage.jsonl") if row["generation"] == 1}
+    lost = {uid: float(exploitability(game, policy[None])[0]) for uid, policy in policies.items()}
+    assert len({*last.values()}) == len(members) and last == pytest.approx(
+        {uid: -x for uid, x in lost.items()}, abs=1e-6
+    )
+    ranked = [policies[uid] for uid in result["payoffs"]["uid"]]
+    expected = payoff_matrix(game, np.stack(ranked))
+    np.testing.assert_allclose(result["payoffs"]["mean"], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.slow

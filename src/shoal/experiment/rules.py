@@ -181,12 +181,6 @@ def of_game(kind: Kind) -> bool:
 # Those that the kind of the members decides, when every default is filled in.
 OF_KIND = (
     Rule(
-        "config",
-        lambda e, m, kind: choices(e) and of_game(kind),
-        "members that play a game against one another need one structure",
-        "leave out its choices",
-    ),
-    Rule(
         "exchange",
         lambda e, m, kind: _worker(e) and kind.sampled and kind.together,
         "with method {e.method_name} members share a critic: they need one process",
