@@ -161,7 +161,8 @@ def play(
     which, video = (population, member, generation, sampled), video or Path("champion.mp4")
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
-    console().print(f"{run if live else video}: {', '.join(f'{r:.4g}' for r in returns)}", soft_wrap=True)
+    found = ", ".join(f"{r:.4g}" for r in returns) or "closed before an episode had ended"
+    console().print(f"{run if live else video}: {found}", soft_wrap=True)
     return DONE
 
 

@@ -27,7 +27,7 @@ import pytest
 from support.cases import others_slow
 from support.messages import Said, shown
 from support.probes import match
-from support.runs import COMMAND, at_work, build_run, tiny
+from support.runs import COMMAND, at_work, build_run, shoal, tiny
 
 from shoal.cli import main
 from shoal.commands import renderers
@@ -239,7 +239,7 @@ def test_in_a_window(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatc
     def watched() -> None:
         flip()
         shown.append(pygame.surfarray.array3d(pygame.display.get_surface()).swapaxes(0, 1))
-        if len(shown) == 12:
+        if len(shown) in (12, 13):
             pygame.event.post(pygame.event.Event(pygame.QUIT))
 
     monkeypatch.setattr(pygame.display, "flip", watched)
@@ -247,6 +247,7 @@ def test_in_a_window(run_of: Callable[..., Path], monkeypatch: pytest.MonkeyPatc
     assert returned < 11, "the window is closed in the second episode"
     assert len(shown) == 12 and any((a != b).any() for a, b in pairwise(shown))
     assert not pygame.display.get_init()
+    assert shoal("play", run, "--live").out == f"{run}: closed before an episode had ended\n"
 
 
 def test_where_pictures_stand() -> None:

@@ -35,8 +35,9 @@ GYMNASIUM_STATES: dict[str, Callable[[Any], tuple[Any, ...]]] = {
 
 
 def need_no_screen() -> None:
-    """Let pygame and MuJoCo render without a screen; both read this when first imported."""
+    """Let pygame and MuJoCo render without a screen, and pygame be silent; both read this when first imported."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         if find_library("EGL"):  # without the library MuJoCo could not even be imported
