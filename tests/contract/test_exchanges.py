@@ -283,7 +283,7 @@ def test_who_is_waited_for_is_said(tmp_path: Path, hung: str, late: float, ends:
     script = tmp_path / "rank.py"
     script.write_text(
         "import time\nfrom shoal.distributed import mpi\nmpi.FIRST, mpi.ANSWER = 0.3, 0.1\nmpi.LOOK = 0.05\n"
-        "exchange = mpi.Mpi(2.0, lambda: None, lambda text: print('noted:', text, flush=True))\n"
+        "exchange = mpi.Mpi(4.0, lambda: None, lambda text: print('noted:', text, flush=True))\n"
         f"exchange.broadcast('here')\nif str(exchange.rank) in '{hung}':\n    time.sleep({late})\n"
         "exchange.broadcast('heard')\nexchange.gather(mpi.np.ones((1, 1)))\nexchange.broadcast('done')\n"
     )
