@@ -2,7 +2,7 @@
 
     python benchmarks/launcher.py [--workers 8] [--peer PYTHON]
 
---peer: an interpreter that has Shoal and Ray. With it workers start as actors of Ray too, and as the trials of Ray Tune's
+--peer: an interpreter that has Shoal and `ray[tune]`. With it workers start as actors of Ray too, and as the trials of Ray Tune's
 population-based training, with the same training in each. Each way once with nothing compiled before, and once again.
 """
 
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8, help="(default: %(default)s)")
     parser.add_argument("--population", type=int, default=4, help="of each worker (default: %(default)s)")
     parser.add_argument("--interval", type=int, default=2048, help="in steps (default: %(default)s)")
-    parser.add_argument("--peer", help="an interpreter that has Shoal and Ray")
+    parser.add_argument("--peer", help="an interpreter that has Shoal and ray[tune]")
     options = parser.parse_args()
     fields = ["--env", "CartPole-v1", "--population", str(options.population), "--interval", str(options.interval)]
     shoal = ["-m", "shoal", "train", *fields, "--workers", str(options.workers), "--workspace", "w"]
