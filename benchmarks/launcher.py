@@ -2,8 +2,8 @@
 
     python benchmarks/launcher.py [--workers 8] [--peer PYTHON]
 
---peer: an interpreter that has Shoal and `ray[tune]`. With it workers start as actors of Ray too, and as the trials of Ray Tune's
-population-based training, with the same training in each. Each way once with nothing compiled before, and once again.
+--peer: an interpreter that has Shoal and `ray[tune]`. With it workers start as actors of Ray too, and as the trials of Ray
+Tune's population-based training, with the same training in each. Each way once with nothing compiled before, and once again.
 """
 
 import argparse
