@@ -35,8 +35,9 @@ test: .venv/dev     ## the tests, within ten minutes on two cores, with 6 GB of 
 	$(IN_ORDER) $(FIRST)
 	$(IN_ORDER) $(FIRST:%=--ignore=%)
 
-# The contract tests of the agents and methods that are like another one: half of the time, and of little news.
-ALIKE := tests/contract/test_agents.py tests/contract/test_inherit.py tests/contract/test_methods.py
+# Slow cases that are like one of `make test`: contract tests of all other agents and methods, and the page's Effects on
+# runs of pure chance of every kind. Half of the time, and of little news.
+ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests/report/test_effects.py
 
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 15 minutes
 	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%)
