@@ -43,7 +43,7 @@ learn: .venv/dev    ## more cases of them, long training, long faults and the be
 	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%)
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 
-alike: .venv/dev    ## the contract tests of all other agents and methods, before a change of what they share: 10 minutes
+alike: .venv/dev    ## contract tests of all other agents and methods, and Effects by chance, before a change of what they share
 	$(QUICK) --dist worksteal -m slow $(ALIKE)
 
 # Packages that other people's trainers need, each set in an environment of its own: they pin what Shoal does not.

@@ -132,7 +132,7 @@ def scored(tested: Mapping[str, Any]) -> str:
 
 
 def to_watch(run: Path, champion: Mapping[str, Any]) -> tuple[str, str]:
-    """What there is to see of a champion, games in the terminal or a video, and the command that shows it.
+    """The label and the command that show a champion: as a video, or its games in the terminal.
 
     champion: that of result.json
     """

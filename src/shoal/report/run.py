@@ -160,7 +160,7 @@ class Run:
 
     @cached_property
     def choices(self) -> dict[str, list[Any]]:
-        """What members choose from in the structure of their agent, by the name of the recorded place in that list."""
+        """The choices in the structure of the agent, by the name under which the index of a choice is recorded."""
         config = inner(self.experiment, "config")
         listed = {f"{STRUCTURE}{name}": inner(config, name).get("choices") for name in config}
         return {name: values for name, values in listed.items() if isinstance(values, list)}

@@ -12,7 +12,7 @@ import yaml
 
 from shoal.core.errors import BadInput
 from shoal.core.escape import write_csv
-from shoal.report.run import read_run
+from shoal.report.run import Run, read_run
 
 
 def schedule(path: Path) -> list[dict[str, Any]]:
@@ -21,7 +21,11 @@ def schedule(path: Path) -> list[dict[str, Any]]:
     Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
-    run = read_run(path)
+    return _rows(read_run(path))
+
+
+def _rows(run: Run) -> list[dict[str, Any]]:
+    """The rows of `schedule`."""
     table, rows = run.lineage, []
     for row, column in zip(*run.trace, strict=True):
         steps = table.steps[row, column]
@@ -41,11 +45,12 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
 
     Of choices in the structure it has what was chosen.
     """
-    exact, choices = ("generation", "uid", "steps", "fitness", "copied"), read_run(path).choices
-    rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in schedule(path)]
+    exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_run(path)
+    rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in _rows(run)]
     for row in rows:
-        chosen = {name: listed[int(place)] for name, listed in choices.items() if (place := row.get(name)) is not None}
-        row |= deepcopy(chosen)  # YAML would refer from one row to another
+        for name, listed in run.choices.items():
+            if (place := row.get(name)) is not None:
+                row[name] = deepcopy(listed[int(place)])  # YAML would refer from one row to another
     if not rows:
         raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
     if format == "csv":

@@ -187,13 +187,10 @@ def _load(c: Context, generation: int, first: State) -> State:
     run_dir, shard = c.files.path, first.shard
     totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
     names = {*first.shard.stats().hyper}
-    told = [_individuals(of, names, f"{run_dir}: ") for of in (totals.earlier, totals.last)]
-    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, *told))
+    earlier, last = (_individuals(told, names, f"{run_dir}: ") for told in (totals.earlier, totals.last))
+    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last))
     run = parts.pop("run")
-    earlier, last = (
-        tuple(replace(one, learned=learned) for one, learned in zip(of, run[name], strict=True))
-        for name, of in zip(("earlier", "last"), told, strict=True)
-    )
+    earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
     contenders = replace(first.contenders, earlier=earlier, last=last, level=totals.level, measured=totals.measured)
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
@@ -225,15 +222,19 @@ def _load(c: Context, generation: int, first: State) -> State:
     )
 
 
-def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> list[ChampionSoFar]:
+def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tuple[ChampionSoFar, ...]:
     """The contenders that a manifest tells of, without what they have learned, and with the hyperparameters `names`.
 
     Raises BadInput, with `place` in front.
     """
-    found = [champion_told(one, place) for one in told]
+    found = tuple(champion_told(one, place) for one in told)
     if any({*one.hyper} != names for one in found):
         raise Damaged(f"{place}its checkpoint has candidates with other hyperparameters: another experiment made it")
     return found
+
+
+def _with_learned(contenders: tuple[ChampionSoFar, ...], learned: list[PyTree]) -> tuple[ChampionSoFar, ...]:
+    return tuple(replace(one, learned=what) for one, what in zip(contenders, learned, strict=True))
 
 
 def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
@@ -254,10 +255,10 @@ def to_save(c: Context, state: State) -> dict[str, PyTree]:
     return parts
 
 
-def _to_read(c: Context, first: State, earlier: list[ChampionSoFar], last: list[ChampionSoFar]) -> dict[str, PyTree]:
-    """The template of the parts of a checkpoint that this process reads, which has these contenders."""
+def _to_read(c: Context, first: State, *contenders: tuple[ChampionSoFar, ...]) -> dict[str, PyTree]:
+    """The template of the parts of a checkpoint that this process reads; contenders: the earlier and the last ones."""
     acting = c.plan.kind.acting_with
-    earlier, last = ([acting(one.hyper).learned for one in some] for some in (earlier, last))
+    earlier, last = ([acting(one.hyper).learned for one in some] for some in contenders)
     return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
 
 
