@@ -139,6 +139,16 @@ def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest
     assert "seat 1: bet" in person.out and "(" not in person.out
 
 
+def test_a_person_may_leave_a_game(run: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    def closed(prompt: str) -> str:
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", closed)
+    left = shoal("play", run, "--seat", "1", "--seed", "3")
+    assert left.code == 2
+    said(left.err)
+
+
 @pytest.mark.usefixtures("trace_cache")
 def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
     train(tiny(tmp_path / "run", generations=1))

@@ -95,10 +95,15 @@ def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, lis
 
 
 def ask_person(told: str, names: list[str]) -> int:
-    """The number of the action that a person chooses, by its name or its number."""
+    """The number of the action that a person chooses, by its name or its number. Raises BadInput where the input ends."""
     print(told)
+    question = f"your move, of {', '.join(f'{i + 1} {name}' for i, name in enumerate(names))}: "
     while True:
-        given = input(f"your move, of {', '.join(f'{i + 1} {name}' for i, name in enumerate(names))}: ").strip()
+        try:
+            given = input(question).strip()
+        except EOFError:
+            print()
+            raise BadInput("no more moves are given: the game is not over") from None
         if given in names:
             return names.index(given)
         if given.isdigit() and 1 <= int(given) <= len(names):
