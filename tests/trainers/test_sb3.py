@@ -6,6 +6,8 @@ import importlib.util
 import itertools
 import json
 import os
+import pickle
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -429,7 +431,21 @@ def saved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved")
     subprocess.run([PYTHON, "-c", SAVED, folder], check=True, env=os.environ | limited(1))
     (folder / "text.zip").write_text("no zip")
+    for name in ("armed", "text_beside"):
+        shutil.copy(folder / "normalized.zip", folder / f"{name}.zip")
+    (folder / "armed.vecnormalize.pkl").write_bytes(pickle.dumps(Armed(folder / "ran")))
+    (folder / "text_beside.vecnormalize.pkl").write_text("no pickle")
     return folder
+
+
+class Armed:
+    """Pickled as a call that makes a folder; whoever unpickles it as Python does has run it."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def __reduce__(self):
+        return os.mkdir, (str(self.folder),)
 
 
 @pytest.mark.slow
@@ -473,6 +489,13 @@ def test_a_model_of_sb3_goes_on(start, saved, algorithm, env, config, name, step
             "a2c.zip does not fit the networks of this A2C: policy.optimizer is no",
         ),
         ("PPO", {"normalize": True}, "ppo", "ppo.vecnormalize.pkl, the statistics of the model, cannot be read"),
+        (
+            "PPO",
+            {"normalize": True},
+            "text_beside",
+            "text_beside.vecnormalize.pkl, the statistics of the model, cannot be",
+        ),
+        ("PPO", {"normalize": True}, "armed", "armed.vecnormalize.pkl, the statistics of the model, cannot be read"),
         ("PPO", {}, "normalized", "normalized.vecnormalize.pkl; write normalize: true in config"),
         ("PPO", {"normalize": {"norm_obs": False}}, "normalized", "normalized.vecnormalize.pkl has statistics of "),
     ],
@@ -481,6 +504,7 @@ def test_a_model_that_does_not_fit_gets_one_line(start, saved, algorithm, config
     with pytest.raises(BadField) as caught:
         member(start(algorithm, **config)).load(saved / f"{name}.zip")
     assert caught.value.field == "init_from" and message in str(caught.value) and "\n" not in str(caught.value)
+    assert not (saved / "ran").exists()
 
 
 LOADED = """

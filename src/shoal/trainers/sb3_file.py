@@ -10,17 +10,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from shoal_trainers import adapter
 from shoal_trainers.live import LIVE
 from shoal_trainers.sb3_state import COUNTERS, statistics
 from stable_baselines3.common.save_util import data_to_json, load_from_zip_file, recursive_setattr
-from stable_baselines3.common.vec_env import VecNormalize
 
 SPACES = ("observation_space", "action_space")
 # What a file says of a space in plain text.
 OF_SPACE = ("dtype", "_shape", "n", "start", "nvec", "low", "high", "spaces")
 # Attributes by which algorithms differ. Models of earlier versions have no n_steps off policy.
 OF_ALGORITHM = LIVE["sb3"].keys() - {"n_steps"}
+# What NumPy's numbers are pickled with, whatever the protocol and the version.
+REBUILDERS: list[Any] = [x.__reduce_ex__(protocol)[0] for x in (np.zeros(1), np.float64(0)) for protocol in (2, 5)]
+NUMBERS = {"ndarray": np.ndarray, "dtype": np.dtype} | {rebuild.__name__: rebuild for rebuild in REBUILDERS}
 
 
 def save(model: Any, path: str) -> list[str]:
@@ -36,8 +39,7 @@ def save(model: Any, path: str) -> list[str]:
 def load(model: Any, path: str) -> None:
     """The weights, optimisers, counters and statistics that were saved; hyperparameters stay as they are.
 
-    Nothing but numbers is read of the model itself; the statistics are pickled, and may run anything. Raises ValueError
-    for what does not fit.
+    Nothing but numbers is read, and no code of the files runs. Raises ValueError for what does not fit.
     """
     try:
         with zipfile.ZipFile(path) as archive:
@@ -79,15 +81,39 @@ def _load_statistics(model: Any, file: Path) -> None:
     if normalizer is None:
         raise ValueError(f"it has learned with the statistics in {file}; write normalize: true in config")
     try:
-        saved = pickle.loads(file.read_bytes())
-    except (OSError, pickle.UnpicklingError, EOFError) as error:
+        with file.open("rb") as saved:
+            there = adapter.arrays(statistics(_NumbersOnly(saved).load()))
+    except Exception as error:  # whatever a damaged pickle raises
         raise ValueError(f"config has normalize, and {file}, the statistics of the model, cannot be read") from error
-    if not isinstance(saved, VecNormalize):
-        raise ValueError(f"{file} holds no VecNormalize")
-    there, here = (adapter.arrays(statistics(x)) for x in (saved, normalizer))
-    if {name: x.shape for name, x in there.items()} != {name: x.shape for name, x in here.items()}:
+    here = adapter.arrays(statistics(normalizer))
+    kinds = [{name: (x.shape, x.dtype) for name, x in arrays.items()} for arrays in (there, here)]
+    if kinds[0] != kinds[1]:
         raise ValueError(f"{file} has statistics of {', '.join(sorted(there))} in other shapes than config.normalize")
     adapter.set_arrays(statistics(normalizer), there)
+
+
+class _Inert:
+    """A pickled object of any class: its attributes, without its code."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        """Ignore what the class would be made with."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> _Inert:
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            vars(self).update(state)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Ignore the items of a mapping, such as those of a space."""
+
+
+class _NumbersOnly(pickle.Unpickler):
+    """An unpickler that makes NumPy's numbers and plain containers; objects of every other class are `_Inert`."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        return NUMBERS.get(name, _Inert) if module.split(".")[0] == "numpy" else _Inert
 
 
 def _check_space(path: str, name: str, there: Any, here: Mapping[str, Any]) -> None:
