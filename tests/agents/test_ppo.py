@@ -24,8 +24,8 @@ def test_against_the_reference(actions, clip_values, normalise_advantages):
     agent = linear(actions, clip_values=clip_values, normalise_advantages=normalise_advantages)
     reference = Reference(agent, actions, clip_values, normalise_advantages)
     metrics = assert_alike(agent, reference)
-    assert 0.1 < metrics["policy/clipped"] < 0.9
-    assert -1 < metrics["value/explained"] < 1
+    assert 0.1 < metrics["policy/clip_fraction"] < 0.9
+    assert -1 < metrics["value/explained_variance"] < 1
     assert agent.update._cache_size() == 1  # of jax.jit, which counts its traces nowhere else
     assert not clip_values or reference.clipped_values > 0
 
@@ -92,8 +92,8 @@ def test_observation_statistics_move_after_the_update():
         action, extras = jax.tree.map(lambda *x: np.stack(x), *[(action, extras) for action, _, extras in acted])
         now = rollout._replace(obs=obs, action=action, extras=extras)
         start, metrics = agent.update(start, hyper(agent), now, jax.random.key(0))
-        np.testing.assert_allclose(metrics["policy/kl"], 0, atol=1e-6)
-        assert metrics["policy/clipped"] == 0
+        np.testing.assert_allclose(metrics["policy/approx_kl"], 0, atol=1e-6)
+        assert metrics["policy/clip_fraction"] == 0
     seen = np.concatenate([(rollout.obs * 3 + 10 + i).reshape(-1, 2) for i in range(2)])
     np.testing.assert_allclose(start.learned.observations.mean, seen.mean(0), rtol=1e-4)
     np.testing.assert_allclose(start.learned.observations.variance, seen.var(0), rtol=1e-4)

@@ -68,8 +68,8 @@ def test_it_learns_with_what_it_acted_with(odd):
     rollout = lived(agent, member, reference, obs)
     assert same(rollout.extras.log_prob[3, b], usual.extras.log_prob[3, b]) == (odd == 0)
     end, metrics = agent.update(member, hyper(agent), rollout, jax.random.key(0))
-    np.testing.assert_allclose(metrics["policy/kl"], 0, atol=1e-6)
-    assert metrics["policy/clipped"] == 0 and np.isfinite(flat(end.learned.params)).all()
+    np.testing.assert_allclose(metrics["policy/approx_kl"], 0, atol=1e-6)
+    assert metrics["policy/clip_fraction"] == 0 and np.isfinite(flat(end.learned.params)).all()
 
 
 def test_unfitting_settings(said):

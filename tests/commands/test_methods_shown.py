@@ -79,7 +79,7 @@ def test_scalars(shown: tuple[str, Path, list[str]]) -> None:
     metrics, lineage = rows(run / "metrics.jsonl")[-1]["members"], rows(run / "lineage.jsonl")
     hyper = {f"hyper/{kind}" for kind in lineage[-1]["hyper"]}
     if name in SAMPLED:
-        assert tags == {"population/steps_per_second", "champion/level", "mean/fitness", *metrics, *hyper}
+        assert tags == {"population/steps_per_second", "champion/smoothed_fitness", "mean/fitness", *metrics, *hyper}
         return
     assert not [tag for tag in tags if "diversity/to" in tag or tag == "population/copies"]
     assert {f"population/{tag}" for tag in hyper} <= tags

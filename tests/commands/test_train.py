@@ -101,7 +101,7 @@ def test_result(six: Path) -> None:
 
 
 def test_champion_is_among_the_best_that_ever_were(six: Path) -> None:
-    """Two candidates: the best of the generation of the highest level, and of the last one."""
+    """Two candidates: the best of the generation of the highest smoothed fitness, and of the last one."""
     champion = json.loads((six / "result.json").read_text())["champion"]
     best = {g: max(row["fitness"] for row in lineage(six, g).values()) for g in range(6)}
     chosen = lineage(six, champion["generation"])[champion["uid"]]
@@ -171,7 +171,7 @@ def test_tensorboard(six: Path) -> None:
 
     for name in ("best", "median", "worst"):
         assert curve(f"population/fitness/{name}") == pytest.approx([row["fitness"][name] for row in metrics])
-    assert curve("champion/level") == pytest.approx([row["champion"]["level"] for row in metrics])
+    assert curve("champion/smoothed_fitness") == pytest.approx([row["champion"]["smoothed_fitness"] for row in metrics])
     assert curve("population/copies") == [row["copies"] for row in metrics]
     for uid in range(4):
         mine = [lineage(six, g)[uid] for g in range(6)]

@@ -57,22 +57,22 @@ def test_the_best_is_remembered() -> None:
 
 
 def test_easy_episodes_of_one_generation_crown_nobody() -> None:
-    """The level is the mean of the best of all at first, then an exponential one over about four: by hand."""
+    """The smoothed fitness is the mean of the best of all at first, then an exponential one over about four: by hand."""
     contenders = Contenders()
-    levels = []
+    smoothed = []
     for best in (1.0, 2.0, 9.0, 3.0, 4.0, 5.0, 6.0):
         contenders = after(contenders, [0.0, best])
-        levels.append(contenders.level)
+        smoothed.append(contenders.smoothed_fitness)
     by_hand = [1.0, 1.5, 4.0, 3.75, 3.8125, 4.109375, 4.58203125]
-    assert levels == by_hand
+    assert smoothed == by_hand
     assert [one.generation for one in contenders.earlier] == [6, 5, 2, 4]
-    assert [one.level for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
+    assert [one.smoothed_fitness for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
     assert contenders.champion.fitness == 6.0
 
 
-def test_no_fitness_is_too_large_for_a_level() -> None:
+def test_no_fitness_is_too_large_for_smoothing() -> None:
     contenders = after(after(Contenders(), [1.7e308, 0.0]), [-1.7e308, -1.7e308])
-    assert contenders.level == 0.0
+    assert contenders.smoothed_fitness == 0.0
 
 
 def test_the_fittest_stay_too() -> None:

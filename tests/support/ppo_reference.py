@@ -123,8 +123,8 @@ class Reference:
             "loss/policy": -surrogate.mean(),
             "loss/value": error.mean() / 2,
             "policy/entropy": entropy.mean(),
-            "policy/kl": (ratio - 1 - log_ratio).mean(),
-            "policy/clipped": (np.abs(ratio - 1) > clip).mean(),
+            "policy/approx_kl": (ratio - 1 - log_ratio).mean(),
+            "policy/clip_fraction": (np.abs(ratio - 1) > clip).mean(),
         }
 
     def gradient(self, params: np.ndarray, *batch: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ class Reference:
             order = np.argsort(drawn >> (len(rows) - 1).bit_length(), kind="stable")
             for part in np.split(order, self.minibatches):
                 batch = advantage, old_value, rows[part].reshape(-1)
-                told.append(self.losses(params, *batch) | {"value/explained": max(explained, -1)})
+                told.append(self.losses(params, *batch) | {"value/explained_variance": max(explained, -1)})
                 g, t = self.gradient(params, *batch), t + 1
                 g = g * min(1, HYPER["max_gradient_norm"] / np.linalg.norm(g))
                 m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g**2

@@ -167,8 +167,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             "loss/policy": policy_loss,
             "loss/value": value_loss,
             "policy/entropy": entropy,
-            "policy/kl": mean(ratio - 1 - log_ratio),  # the low-variance estimator of KL(old, new)
-            "policy/clipped": mean((jnp.abs(ratio - 1) > hyper.clip_range).astype(jnp.float32)),
+            "policy/approx_kl": mean(ratio - 1 - log_ratio),  # the low-variance estimator of KL(old, new)
+            "policy/clip_fraction": mean((jnp.abs(ratio - 1) > hyper.clip_range).astype(jnp.float32)),
         }
         total = policy_loss + hyper.value_coefficient * value_loss - hyper.entropy_coefficient * entropy
         if auxiliary_loss is not None:
@@ -254,7 +254,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned, metrics = improve(learned, hyper, batch, frames, key)
 
         residual = 1 - jnp.var(advantage) / (jnp.var(advantage + value) + 1e-8)
-        metrics |= {"value/explained": jnp.maximum(residual, -1.0)}
+        metrics |= {"value/explained_variance": jnp.maximum(residual, -1.0)}
         observations = learned.observations
         if config.normalise_observations:
             observations = update_all_statistics(observations, looked(frames, obs), kept)

@@ -102,8 +102,8 @@ class ChampionSoFar:
 
     learned: a tree of arrays
     fitness: as it was measured then, in the episodes of that generation
-    level: the mean of the best fitness of that generation and of those just before it: generations play different
-        episodes, so that one fitness says more of the episodes than of the individual
+    smoothed_fitness: the mean of the best fitness of that generation and of those just before it: generations play
+        different episodes, so that one fitness says more of the episodes than of the individual
     """
 
     learned: Any = None
@@ -111,38 +111,38 @@ class ChampionSoFar:
     generation: int = -1
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
-    level: float = 0.0
+    smoothed_fitness: float = 0.0
 
     @classmethod
-    def at(cls, stats: PopulationStats, row: int, level: float, learned: Any) -> ChampionSoFar:
+    def at(cls, stats: PopulationStats, row: int, smoothed_fitness: float, learned: Any) -> ChampionSoFar:
         """The individual at a row of the stats, with what it has learned."""
         about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
-        return cls(learned, *about, of_row(stats.hyper, row), level)
+        return cls(learned, *about, of_row(stats.hyper, row), smoothed_fitness)
 
     def about(self) -> dict[str, Any]:
         """Fields of the manifest: all but what it has learned."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learned"}
 
 
-NOBODY = ChampionSoFar(level=-np.inf)
-SMOOTHING = 4  # generations whose best fitness makes the level of one, about
-EARLIER = 4  # generations whose best member stays a contender for its level, and as many for its fitness
+NOBODY = ChampionSoFar(smoothed_fitness=-np.inf)
+SMOOTHING = 4  # generations over which the best fitness is smoothed, about
+EARLIER = 4  # generations whose best member stays a contender by smoothed fitness, and as many by fitness
 
 
 @dataclass(frozen=True)
 class Contenders:
     """The individuals of whom the final selection finds the champion.
 
-    earlier: the best member of each of the generations of the highest levels, and of those of the highest fitness, which
-        may be no luck; the highest level first
+    earlier: the best member of each of the generations of the highest smoothed fitness, and of those of the highest
+        fitness, which may be no luck; the highest smoothed fitness first
     last: members of the last generation, once there is one, the fittest first
-    level: of the newest generation, whose number among those that have one is `measured`
-    smoothing: generations whose best fitness makes the level of one, about; 1 where fitness is exact
+    smoothed_fitness: of the newest generation, whose number among those that have one is `measured`
+    smoothing: generations over which the best fitness is smoothed, about; 1 where fitness is exact
     """
 
     earlier: tuple[ChampionSoFar, ...] = ()
     last: tuple[ChampionSoFar, ...] = ()
-    level: float = 0.0
+    smoothed_fitness: float = 0.0
     measured: int = 0
     smoothing: int = SMOOTHING
 
@@ -153,46 +153,47 @@ class Contenders:
 
     @property
     def entrants(self) -> list[ChampionSoFar]:
-        """All of them, each once: by turns the best by level, by fitness in the last generation, and by fitness in any."""
+        """All of them, each once: by turns the best by smoothed fitness, by fitness in the last generation, and in any."""
         fittest = sorted(self.earlier, key=lambda one: one.fitness, reverse=True)
         by_turns = [one for turn in zip_longest(self.earlier, self.last, fittest) for one in turn if one is not None]
         return list({(one.uid, one.generation): one for one in by_turns}.values())
 
     def wanted(self, stats: PopulationStats, last: int) -> list[int]:
         """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
-        its level or its fitness is among the highest. Whoever has no fitness never joins."""
+        its smoothed fitness or its fitness is among the highest. Whoever has no fitness never joins."""
         fitness = stats.ranked().fitness
         fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
         order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
         if last or not order:
             return order[:last]
-        new = ChampionSoFar.at(stats, order[0], self._level(stats), None)
+        new = ChampionSoFar.at(stats, order[0], self._smoothed(stats), None)
         return order[:1] if any(one is new for one in _best((new, *self.earlier))) else []
 
     def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
         """After a generation, with the individuals at the `wanted` rows and what each has learned.
 
-        Of equal levels the latest is the first.
+        Of equal smoothed fitness the latest is the first.
         """
         if not np.isfinite(stats.fitness).any():
             return replace(self, last=())
-        level = self._level(stats)
-        new = tuple(ChampionSoFar.at(stats, row, level, what) for row, what in zip(rows, learned, strict=True))
-        earlier, newest = _best((*new[:1], *self.earlier)), new if last else ()
-        return replace(self, earlier=earlier, last=newest, level=level, measured=self.measured + 1)
+        smoothed = self._smoothed(stats)
+        new = tuple(ChampionSoFar.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
+        earlier = _best((*new[:1], *self.earlier))
+        newest = new if last else ()
+        return replace(self, earlier=earlier, last=newest, smoothed_fitness=smoothed, measured=self.measured + 1)
 
-    def _level(self, stats: PopulationStats) -> float:
-        """The level with one more generation: a mean of all at first, then an exponential one."""
-        count = min(self.measured + 1, self.smoothing)
-        return self.level + stats.best / count - self.level / count  # as their difference may be infinite
+    def _smoothed(self, stats: PopulationStats) -> float:
+        """The smoothed fitness with one more generation: a mean of all at first, then an exponential one."""
+        count, before = min(self.measured + 1, self.smoothing), self.smoothed_fitness
+        return before + stats.best / count - before / count  # as their difference may be infinite
 
 
 def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
-    """Those of the EARLIER highest levels or of as many highest fitnesses, by level; of equal ones the first."""
-    by_level = sorted(individuals, key=lambda one: one.level, reverse=True)
+    """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness; of equals the first leads."""
+    by_smoothed = sorted(individuals, key=lambda one: one.smoothed_fitness, reverse=True)
     fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
-    kept = {id(one) for one in by_level[:EARLIER] + fittest[:EARLIER]}
-    return tuple(one for one in by_level if id(one) in kept)
+    kept = {id(one) for one in by_smoothed[:EARLIER] + fittest[:EARLIER]}
+    return tuple(one for one in by_smoothed if id(one) in kept)
 
 
 @dataclass(frozen=True)

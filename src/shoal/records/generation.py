@@ -17,7 +17,7 @@ from shoal.records.jsonl import each_line
 if TYPE_CHECKING:
     from shoal.core.population import ChampionSoFar
 
-CHAMPION = ("uid", "generation", "fitness", "level")  # numbers of the champion in a row of metrics.jsonl
+CHAMPION = ("uid", "generation", "fitness", "smoothed_fitness")  # numbers of the champion in a row of metrics.jsonl
 
 
 class Rows(NamedTuple):

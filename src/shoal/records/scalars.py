@@ -28,7 +28,7 @@ class Scalar(NamedTuple):
 def scalars(rows: Rows, plan: Plan) -> Iterator[Scalar]:
     """Yield the points of a generation."""
     yield Scalar("population/steps_per_second", rows.metrics["timing"]["steps_per_second"])
-    yield Scalar("champion/level", _number(rows.metrics["champion"]["level"]))
+    yield Scalar("champion/smoothed_fitness", _number(rows.metrics["champion"]["smoothed_fitness"]))
     yield from _of_sampled(rows) if plan.kind.sampled else _of_members(rows, plan.method)
 
 

@@ -72,7 +72,7 @@ class LoadedRun:
     def metrics(self) -> Table:
         """One row for each generation.
 
-        Columns: generation, steps, evaluation_steps, copies, and fitness/best, fitness/median, champion/level,
+        Columns: generation, steps, evaluation_steps, copies, and fitness/best, fitness/median, champion/smoothed_fitness,
         timing/train, ... as metrics.jsonl groups them. Metrics of single members are in `lineage`.
         """
         rows = [flat({name: x for name, x in row.items() if name != "members"}, "/") for row in self._run.metrics]

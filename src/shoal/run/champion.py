@@ -206,7 +206,7 @@ def champion_told(told: Any, place: str) -> ChampionSoFar:
     """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
     if isinstance(told, dict):
         known = {"fitness": told["fitness"]} if "fitness" in told else {}
-        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "level")} | known
+        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "smoothed_fitness")} | known
     return build(ChampionSoFar, told, place)
 
 

@@ -80,7 +80,7 @@ class State(NamedTuple):
 
     @property
     def champion(self) -> ChampionSoFar:
-        """The best so far, by the level of its generation."""
+        """The best so far, by the smoothed fitness of its generation."""
         return self.contenders.champion
 
     @property

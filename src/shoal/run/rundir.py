@@ -37,7 +37,7 @@ class Totals:
     steps: int
     earlier: list[dict[str, Any]]  # contenders of the final selection, without what they have learned
     last: list[dict[str, Any]]
-    level: float
+    smoothed_fitness: float
     measured: int
     trend: Trend
     episode_length: float

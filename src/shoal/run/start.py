@@ -191,7 +191,9 @@ def _load(c: Context, generation: int, first: State) -> State:
     parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last))
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
-    contenders = replace(first.contenders, earlier=earlier, last=last, level=totals.level, measured=totals.measured)
+    contenders = replace(
+        first.contenders, earlier=earlier, last=last, smoothed_fitness=totals.smoothed_fitness, measured=totals.measured
+    )
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
     ends_by, over = c.experiment.ends_by, c.plan.progress(done, totals.steps + tested, totals.seconds) >= 1
