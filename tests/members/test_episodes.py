@@ -1,9 +1,12 @@
 """Counting episodes, against NumPy over all of them."""
 
+from unittest.mock import MagicMock
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.episodes import (
     Progress,
     advance,
@@ -15,6 +18,8 @@ from shoal.members.rollouts.episodes import (
     summarise,
     with_interval,
 )
+from shoal.members.rollouts.host_episodes import HostEpisodes
+from shoal.members.sampled import SampledShard
 
 
 @pytest.mark.parametrize(
@@ -95,3 +100,22 @@ def test_what_is_not_finite_has_no_mean():
     np.testing.assert_array_equal(mean, [2, np.nan, np.nan, np.nan])
     np.testing.assert_array_equal(np.isnan(deviation), np.isnan(mean))
     np.testing.assert_array_equal(count, [2] * 4)
+
+
+def test_every_step_counts():
+    """Sums of more than 2**24 are not whole in float32."""
+    shape = 5, 63
+    lengths, values = np.full(shape, 2**20 + 1, np.float32), (np.zeros(shape),)
+    of_each = 63 * (2**20 + 1)
+    rollouts = MagicMock()
+    rollouts.evaluate.return_value, rollouts.measure.return_value = (values, lengths), (None, *values, lengths)
+    shard = MagicMock(rollouts=rollouts, uid=np.arange(shape[0]), evaluation_steps=0, _key=lambda *_: (0,))
+    GradientTrainedShard._values(shard, 0, "evaluate", "")
+    assert shard.evaluation_steps == 5 * of_each
+    played = HostEpisodes.play(rollouts, MagicMock(), range(5), (0,), 63, shape, "test", MagicMock())
+    assert played.steps == 5 * of_each
+    mean = MagicMock(rollouts=rollouts, _steps=0, evaluation_steps=0, _keys=((0,), ()))
+    mean._learner.stored = mean._evaluation.levels = False
+    SampledShard.evaluate(mean, 0)
+    np.testing.assert_array_equal(mean._steps, [of_each] * 4)
+    assert mean.evaluation_steps == of_each

@@ -102,7 +102,7 @@ class GradientTrainedShard(CompiledShard):
         key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
         values, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
-        self.evaluation_steps += int(lengths.sum())
+        self.evaluation_steps += int(lengths.sum(dtype=np.int64))
         return values
 
     def snapshot(self, row: int) -> PyTree:

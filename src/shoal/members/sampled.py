@@ -106,9 +106,9 @@ class SampledShard(CompiledShard):
         cap = self._learner.cap(self.population.hyper._replace(**self.hyper))
         shared, returns, lengths = self.rollouts.measure(self.population, self.uid, *self._keys, cap, self.pause)
         self.population = self.population._replace(shared=shared)
-        self._measured_in, members = generation, lengths[:-1].sum(1).astype(np.int64)
+        self._measured_in, members = generation, lengths[:-1].sum(1, dtype=np.int64)
         self._steps, self._new_steps = self._steps + members, members
-        self.evaluation_steps += int(lengths[-1].sum())
+        self.evaluation_steps += int(lengths[-1].sum(dtype=np.int64))
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._std, self._counted = fitness[:-1], deviation[:-1], counted[:-1]

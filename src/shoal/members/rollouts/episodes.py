@@ -238,7 +238,7 @@ class WholeEpisodes(ABC):
         every = (np.concatenate(x)[: len(turns) - idle] for x in zip(*results, strict=True))
         steps, *measured = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
         returns, *then = (x.astype(np.float64) for x in measured)
-        return Outcome(returns, int(steps.sum()), *then)
+        return Outcome(returns, int(steps.sum(dtype=np.int64)), *then)
 
     def sibling(self) -> Self:
         """The same of other members, with the same programs, and on the host with simulators of their own."""
