@@ -16,7 +16,7 @@ from support.record_open_spiel import weights
 from shoal.core.errors import BadInput
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.games.boards import Connect
-from shoal.environments.games.environment import GAMES, knowledge, of_game
+from shoal.environments.games.environment import GAMES, _most_in_a_row, knowledge, of_game
 from shoal.environments.games.exploitability import exploitability, payoff
 from shoal.environments.games.poker import Kuhn
 from shoal.environments.games.tree import CHANCE, OVER, Tables, tabulate
@@ -166,6 +166,15 @@ def test_chance_may_move_twice_after_a_move() -> None:
     assert np.asarray(terminated).all()
     found = np.bincount(np.asarray(payoffs, int), minlength=4) / 4000
     np.testing.assert_allclose(found, [9 / 16, 3 / 16, 3 / 16, 1 / 16], atol=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "at_start", "after_a_move"), [("kuhn", 2, 0), ("leduc", 2, 1), ("liars_dice", 2, 0), ("connect", 0, 0)]
+)
+def test_chance_moves_as_often_as_the_rules_say(name: str, at_start: int, after_a_move: int) -> None:
+    """A card or a die for each seat at the start; only Leduc poker has a public card, after the first round."""
+    assert _most_in_a_row(tables_of(name)) == (at_start, after_a_move)
+    assert _most_in_a_row(tabulate(Coins())) == (0, 2)
 
 
 class Forgetful(Kuhn):

@@ -88,6 +88,7 @@ def _most_in_a_row(tables: Tables) -> tuple[int, int]:
     chance = tables.seat == CHANCE
     row = chance.astype(int)
     for first, end in reversed(tables.levels):
-        row[first:end] *= 1 + row[tables.child[first:end]].max(-1)
+        child = tables.child[first:end]
+        row[first:end] *= 1 + np.where(child > 0, row[child], 0).max(-1)
     after = tables.child[tables.seat >= 0]
     return int(row[0]), int(row[after[after > 0]].max(initial=0))
