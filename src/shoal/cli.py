@@ -222,7 +222,7 @@ def compare(
 
 
 def schedule(run: Run, format: Annotated[Literal["csv", "yaml", "json"], flag(None, "output format")] = "csv") -> int:
-    """Print the hyperparameters that led to the champion, generation by generation."""
+    """Print the hyperparameters that led to the champion, generation by generation, counted from 1."""
     from shoal.report.schedule import print_schedule
 
     print_schedule(run, format, sys.stdout)

@@ -282,7 +282,7 @@ def test_other_members_and_sampled_actions(six: Path, tmp_path: Path, said: Said
     for g, one in kept.items():
         assert (jax.tree.leaves(one.learned)[0] == jax.tree.leaves(now.learned)[0]).all() == (g == 5)
         np.testing.assert_array_equal(one.hyper["learning_rate"], read_members(six, g).hyper["learning_rate"][3])
-    of_member = ("--member", 3, "--generation", 4)
+    of_member = ("--member", 3, "--generation", 5)  # on the command line generations count from 1
     outcome = shoal("evaluate", six, "--episodes", 9, *of_member)
     assert outcome.code == 0 and re.fullmatch(r".* over 9 episodes \(lowest .*, highest [\d.]+\)\n", outcome.out)
     assert shoal("evaluate", six, "--episodes", 9, *of_member, "--sampled").out != outcome.out
@@ -291,13 +291,13 @@ def test_other_members_and_sampled_actions(six: Path, tmp_path: Path, said: Said
     assert (told["uid"], told["generation"]) == (3, 4)
     kept[4].save(tmp_path / "saved")
     assert shoal("evaluate", tmp_path / "saved", "--episodes", 9).out == outcome.out
-    for wrong in (("--member", 9), ("--generation", 1), ("--member", 3, "--generation", 7)):
+    for wrong in (("--member", 9), ("--generation", 2), ("--generation", 0), ("--member", 3, "--generation", 8)):
         outcome = shoal("evaluate", six, *wrong)
         assert (outcome.code, outcome.out) == (2, "")
         said(outcome.err)
     shutil.copytree(six, tmp_path / "sparse")
     shutil.rmtree(tmp_path / "sparse" / "checkpoints" / "00000004")  # as with checkpoint.every: 2
-    said(shoal("evaluate", tmp_path / "sparse", "--generation", 4).err)
+    said(shoal("evaluate", tmp_path / "sparse", "--generation", 5).err)
 
 
 @pytest.mark.slow
@@ -353,7 +353,7 @@ def test_schedule(six: Path, kind: str) -> None:
     for generation in range(champion["generation"], -1, -1):
         row, parent = every[generation, uid], every.get((generation - 1, uid), {"parent": uid})["parent"]
         told = {name: row[name] for name in ("generation", "uid", "steps", "fitness")}
-        expected.append(told | {"copied": parent != uid} | row["hyper"])
+        expected.append(told | {"generation": generation + 1, "copied": parent != uid} | row["hyper"])
         uid = parent
     printed = read_schedule(outcome.out, kind)
     assert [in_float32(row, champion["hyper"]) for row in printed] == expected[::-1]

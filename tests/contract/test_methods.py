@@ -372,7 +372,7 @@ def test_commands_on_a_run(whole: Path, name: str, tmp_path: Path) -> None:
     assert played.code == 0 and "over 2 episodes" in played.out
     assert shoal("report", whole).code == 0 and (whole / "report.html").stat().st_size > 10_000
     printed = shoal("schedule", whole, "--format", "json")
-    assert [row["generation"] for row in json.loads(printed.out)] == list(range(champion.generation + 1))
+    assert [row["generation"] for row in json.loads(printed.out)] == list(range(1, champion.generation + 2))
     before = sorted(whole.parent.iterdir())
     replayed = shoal("replay", whole, "--quiet", "--run-dir", tmp_path / "r")
     if load(whole / "experiment.yaml").space:

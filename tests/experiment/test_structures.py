@@ -99,7 +99,7 @@ def test_structures_end_with_their_members(tmp_path: Path) -> None:
     assert [sum(row["generation"] == g for row in lines) for g in range(5)] == [4, 4, 2, 2, 1]
     spent = [row["evaluation_steps"] for row in rows(tmp_path / "run/metrics.jsonl")]
     assert spent == sorted(spent) and done.summary["environment_steps"] == 5 * 4 * 64
-    assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 4).code == 0
+    assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 5).code == 0
 
 
 def test_all_combinations_are_structures() -> None:

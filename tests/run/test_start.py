@@ -253,7 +253,7 @@ def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
 
 def test_the_doctor_says_with_what_a_run_begins(first: Path) -> None:
     (found,) = warm_start(make_plan(after(first)))
-    assert (found.mark, found.text) == ("✓", f"members start from the weights of {first} after generation 1")
+    assert (found.mark, found.text) == ("✓", f"members start from the weights of {first} after generation 2")
     (found,) = warm_start(make_plan(after(first, init_from="nowhere")))
     assert found.mark == "✗" and "there is no run" in found.text
     assert list(warm_start(make_plan(tiny()))) == []

@@ -65,12 +65,13 @@ Seeds = Annotated[
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
 Member = Annotated[Whole, flag("UID", "this member, after the last generation, in place of the champion")]
-Generation = Annotated[
-    Whole,
+Generation = Annotated[  # counts from 0 in Python and in files
+    int | None,
+    replace(WHOLE, instance_from_str=lambda given: _counted(given[0])),
     flag(
         "N",
-        "the fittest member after this generation, or its --member: of the last ones, which RUN/checkpoints keeps;"
-        " of more after training with --set checkpoint.keep=N",
+        "the fittest member after this generation, or its --member, counted from 1 as on the terminal; only the last"
+        " generations have a checkpoint, more with --set checkpoint.keep=N",
     ),
 ]
 Sampled = Annotated[bool, flag(None, "sample actions, as in training; by default as the run measures its members")]
@@ -89,6 +90,13 @@ def _whole(text: str) -> int:
         if float(text).is_integer():
             return int(float(text))
     raise ValueError(shortened(f"{text!r} is not a whole number"))
+
+
+def _counted(text: str) -> int:
+    """The index of a generation that is counted from 1."""
+    if (number := _whole(text)) < 1:
+        raise ValueError(f"{text}: generations count from 1")
+    return number - 1
 
 
 def _of(field: str, metavar: str, default: str | None = None) -> Any:

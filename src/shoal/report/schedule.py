@@ -18,7 +18,7 @@ from shoal.report.run import Run, read_run
 def schedule(path: Path) -> list[dict[str, Any]]:
     """The champion's lineage, one row per generation: what its weights were trained with and how fit they were.
 
-    Columns: generation, uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
+    Columns: generation (from 0), uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
     return _rows(read_run(path))
@@ -43,11 +43,12 @@ def _rows(run: Run) -> list[dict[str, Any]]:
 def print_schedule(path: Path, format: str, out: TextIO) -> None:
     """Write the champion's schedule as csv, yaml or json, hyperparameters in as few digits as float32 needs.
 
-    Of choices in the structure it has what was chosen.
+    Generations count from 1, as on the terminal. Of choices in the structure it has what was chosen.
     """
     exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_run(path)
     rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in _rows(run)]
     for row in rows:
+        row["generation"] += 1
         for name, listed in run.choices.items():
             if (place := row.get(name)) is not None:
                 row[name] = deepcopy(listed[int(place)])  # YAML would refer from one row to another

@@ -155,7 +155,7 @@ def load_champion(
 
     trust_code: import what the run names, where it is not Shoal's.
     member: its uid; by default the fittest, where a generation is asked for.
-    generation: that of a checkpoint; by default the newest, where a member is asked for.
+    generation: that of a checkpoint, counted from 0; by default the newest, where a member is asked for.
     given: the agent, where the run was started with an object that no name leads to.
     """
     run = Path(run)
@@ -179,7 +179,8 @@ def load_champion(
         return _member(champion, saved, int(np.argmax(np.nan_to_num(saved.fitness, nan=-np.inf))))
     if member not in saved.uid:
         here = ", ".join(map(str, sorted(saved.uid)))
-        raise BadInput(f"{run} has no member {member} after generation {saved.generation}, but {here}")
+        problem = f"has no member {member} after generation {saved.generation + 1} (counted from 1); it has: {here}"
+        raise BadInput(f"{run} {problem}")
     return _member(champion, saved, saved.uid.index(member))
 
 

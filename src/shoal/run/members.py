@@ -25,14 +25,15 @@ class Saved(NamedTuple):
 
 
 def read_members(run: Path, generation: int | None = None) -> Saved:
-    """The members of a run, of whatever kind, after a generation, by default that of the newest checkpoint.
+    """The members of a run, of whatever kind, after a generation (counted from 0), by default that of the newest checkpoint.
 
     Raises BadInput where that is not kept, and Damaged where they are not saved.
     """
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     if generation is not None and generation not in (kept := checkpoints.generations()):
-        here = ", ".join(map(str, kept)) or "none"
-        raise BadInput(f"{run} has no checkpoint of generation {generation}, but of {here}{_remedy(generation, kept)}")
+        here = ", ".join(str(each + 1) for each in kept) or "none"
+        problem = f"has no checkpoint of generation {generation + 1} (counted from 1), but of {here}"
+        raise BadInput(f"{run} {problem}{_remedy(generation, kept)}")
     generation, shards = checkpoints.arrays(generation)  # by name in order, all of one size
     arrays = next(iter(shards.values()))
     if (uid := _of_all(shards, "uid")).dtype.kind not in "iu":

@@ -74,7 +74,7 @@ def warm_start(plan: Plan) -> Iterator[Diagnostic]:
     """The run whose weights members start from, if any."""
     try:
         if origin := read_origin(plan):
-            when = "" if origin.generation is None else f" after generation {origin.generation}"
+            when = "" if origin.generation is None else f" after generation {origin.generation + 1}"
             yield ok("warm start", f"members start from the weights of {origin.run}{when}")
             e = plan.experiment
             if e.levels is not None and experiment_behind(str(e.init_from)).levels is None:
