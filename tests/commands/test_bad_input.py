@@ -272,7 +272,7 @@ def test_impossible_methods(tmp_path: Path, changes: dict[str, Any], said: Said)
 @pytest.mark.parametrize(
     ("field", "value"), [("select", "keep"), ("explore", "keep"), ("replay", "copy"), ("burn_in", 5)]
 )
-@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind.copies])
+@pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind().copies])
 def test_what_goes_with_copies_alone(tmp_path: Path, name: str, field: str, value: Any, said: Said) -> None:
     said(refused(tmp_path, *flags(tmp_path / "r", "--quiet", **method(name, **{field: value}))))
 

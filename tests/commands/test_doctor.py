@@ -264,6 +264,7 @@ def test_evolution_that_cannot_work(changes: dict[str, Any], said: Said) -> None
         {"select": {"name": "keep", "explore": True}},
         {"burn_in": 65},
         {"method": PACES},
+        {"method": {"name": "successive_halving", "between": "none"}},
         {"schedule": [{"learning_rate": 1e-3}], "space": {}},
     ],
     ids=shown,

@@ -327,7 +327,7 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
     who = [0] if method in SAMPLED else [0, 1, 2, 3]
     assert [(row["generation"], row["uid"]) for row in lineage] == [(g, u) for g in range(4) for u in who]
     assert (result["method"], result["agent"], result["population"]) == (method, agent_of(method), 4)
-    traits = {"copies": METHODS[method].copies, "tunes": METHODS[method].tunes, "shares_evaluation": method == "es"}
+    traits = {"copies": METHODS[method]().copies, "tunes": METHODS[method].tunes, "shares_evaluation": method == "es"}
     assert result["traits"] == traits | {"sampled": method in SAMPLED}
     about = load(whole / "method.json")
     assert (about["name"], about["traits"]) == (method, result["traits"]) and about["title"] and about["explanation"]
@@ -340,7 +340,7 @@ def test_the_records_are_whole(whole: Path, name: str) -> None:
         assert row["steps"] == sum(r["steps"] for r in here)
         assert all(len(values) == len(who) for values in row["members"].values())
     assert result["environment_steps"] == metrics[-1]["steps"]
-    if not METHODS[method].copies:
+    if not METHODS[method]().copies:
         assert all(row["parent"] == row["uid"] for row in lineage)
 
 

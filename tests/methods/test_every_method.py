@@ -17,7 +17,7 @@ from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.agents.td3 import td3
-from shoal.core.population import Decision, DistributionUpdate, PopulationStats
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Selection
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
@@ -107,6 +107,47 @@ def drawn(r: Range, rng: np.random.Generator) -> np.ndarray:
 
 
 EVERYBODY = np.arange(MEMBERS)
+
+
+class Agent(NamedTuple):
+    hyper: Any
+    space: dict[str, Range]
+    limits: dict[str, tuple[float, float]]
+
+
+class Marked:
+    """A selector of one's own, which says that nobody copies; it knows nothing of `Selector`."""
+
+    copies = False
+
+    def __call__(self, key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
+        return Selection(mine, mine < 0)
+
+
+@pytest.mark.parametrize(
+    ("given", "copies"),
+    [
+        *[(name, name in ("pbt", "successive_halving", "mf_pbt", "pb2")) for name in METHODS],
+        *[({"name": name, "select": "keep"}, False) for name in ("pbt", "pb2", "successive_halving")],
+        ({"name": "pbt", "select": {"name": "keep", "explore": True}}, False),
+        ({"name": "pbt", "select": {"name": "truncation", "donors": "none"}}, False),
+        ({"name": "pbt", "explore": "keep"}, True),
+        ({"name": "successive_halving", "between": "none"}, False),
+        ({"name": "pbt", "select": lambda key, stats, mine: Selection(mine, mine < 0)}, True),
+        ({"name": "pbt", "select": Marked()}, False),
+    ],
+    ids=str,
+)
+def test_who_copies(given: Any, copies: bool) -> None:
+    """Options decide it; which hyperparameters are tuned by default is the same either way."""
+    made = method_of(given)
+    assert made.copies is copies
+    assert made.advice(MEMBERS, 2) == ""
+    alone, agent = given in ("es", "cem_rl", "dvd", "independent", "schedule"), Agent((), TUNED, {})
+    assert made.explanation.endswith("no member copies another: each keeps its own weights.") == (
+        not copies and not alone
+    )
+    assert made.space(agent) == ({} if alone else TUNED)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -70,11 +70,6 @@ def _exchanged(name: str) -> Callable[[Experiment], bool]:
     return lambda e: e.exchange.name == name
 
 
-def _copying(method: Method) -> bool:
-    """True where members copy one another; between rungs, where there are these."""
-    return getattr(method, "between", "" if method.copies else "none") != "none"
-
-
 _worker = _exchanged("directory")
 
 
@@ -106,7 +101,7 @@ RULES = (
     ),
     Rule(
         "method",
-        lambda e, m: choices(e) and (not (m.tunes and m.order_suffices) or _copying(m)),
+        lambda e, m: choices(e) and (not (m.tunes and m.order_suffices) or m.copies),
         "its members cannot have several structures, for weights are copied or shared, and config has choices",
         "write method: independent, or {{name: successive_halving, between: none}}",
     ),
@@ -152,7 +147,7 @@ RULES = (
     ),
     Rule(
         "fitness.source",
-        lambda e, m: getattr(m, "race", False) and e.fitness.source == "training",
+        lambda e, m: m.race and e.fitness.source == "training",
         "method.race lets members play evaluations: write evaluation",
     ),
     _beside("python", "trainers, such as agent: sb3:PPO", lambda e: e.external),

@@ -8,6 +8,7 @@ key, the name and the uid: two children of one parent differ at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from shoal.methods.ranges import perturb, sample, shift
 @dataclass(frozen=True)
 class Explorer:
     """Call `change` for each hyperparameter in the space, with four uniform random numbers per child."""
+
+    changes: ClassVar[bool] = True  # children's hyperparameters differ from their parents'
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         """New values, float32 [N], from the inherited `x` [N] and random numbers `u` [N, 4], uniform in [0, 1)."""
@@ -109,6 +112,8 @@ class Gaussian(Explorer):
 @dataclass(frozen=True)
 class KeepValues(Explorer):
     """Change nothing: children inherit hyperparameters as they are."""
+
+    changes: ClassVar[bool] = False
 
     def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return x

@@ -9,7 +9,8 @@ import numpy as np
 
 from shoal.core.keys import derive, draws
 from shoal.core.population import Decision, Init, PopulationStats, PureEvolver, Seed
-from shoal.core.space import SearchSpace
+from shoal.core.space import Range, SearchSpace
+from shoal.core.types import Tunable
 from shoal.methods.method import Method, same_for_all
 from shoal.methods.ranges import nearest, sample, validate
 
@@ -53,6 +54,10 @@ class Independent(Tuning):
     """
 
     title: ClassVar[str] = "independent members"
+
+    def space(self, agent: Tunable) -> dict[str, Range]:
+        """None: without a `space` members differ by their seeds alone."""
+        return {}
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:

@@ -27,22 +27,34 @@ class Method(ABC):
 
     title: its name in plain words, for the report of a run
     agents: the agents that it trains, by name; the first is the default
-    copies: whether members copy one another
     tunes: whether members may differ in hyperparameters
     ends_members: whether members may end before the run does
     chosen: hyperparameters that it sets by itself, each with the option that says how
     metric_descriptions: the metrics that its decisions record, each with what it is in plain words, for the report
     replay: the replay buffer of a child: its own (keep), or a copy of its parent's
+    burn_in: environment steps of a member before it may copy
+    race: whether members play more evaluations before a rung
     """
 
     title: ClassVar[str] = ""
     agents: ClassVar[dict[str, Declaration]] = AGENTS
-    copies: ClassVar[bool] = False
     tunes: ClassVar[bool] = False
     ends_members: ClassVar[bool] = False
     chosen: ClassVar[dict[str, str]] = {}
     metric_descriptions: ClassVar[dict[str, str]] = {}
     replay = "keep"
+    burn_in = 0
+    race = False
+
+    @property
+    def copies(self) -> bool:
+        """True where members may copy one another."""
+        return False
+
+    @property
+    def explanation(self) -> str:
+        """What happens between generations, for readers of the report."""
+        return " ".join((type(self).__doc__ or "").partition("\n\n")[2].split())
 
     @property
     def trainers(self) -> bool:
@@ -70,6 +82,10 @@ class Method(ABC):
     def validate(self, agent: Tunable, population: int) -> None:  # noqa: B027 (most fit all)
         """Raise BadInput where its options do not fit the agent or the population."""
 
+    def advice(self, members: int, episodes: int) -> str:
+        """Advice on selection among so many members with so many episodes of each; empty where there is none."""
+        return ""
+
     def learner(self, agent: Agent, population: int) -> Learner | SearchLearner:
         """The learner of the members. A SearchLearner samples them anew around a mean in every generation."""
         from shoal.rl.independent import independent
@@ -86,7 +102,7 @@ class Method(ABC):
 
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
-        return agent.space if self.copies else {}
+        return agent.space if self.tunes else {}
 
 
 def same_for_all(values: dict[str, float], members: int) -> dict[str, np.ndarray]:

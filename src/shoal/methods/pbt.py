@@ -14,6 +14,7 @@ from shoal.core.space import Range, SearchSpace
 from shoal.core.types import Tunable
 from shoal.core.user_code import call_own
 from shoal.methods.independent import Tuning
+from shoal.methods.select import Selector
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,14 @@ class Copying(Tuning):
     replay: Literal["keep", "copy"] = "keep"
     """replay buffer of a child (td3, sac, dqn): its own (keep), or its parent's (copy)"""
 
-    copies: ClassVar[bool] = True
+    @property
+    def copies(self) -> bool:
+        return True
+
+    @property
+    def explanation(self) -> str:
+        alone = "" if self.copies else " With these options no member copies another: each keeps its own weights."
+        return super().explanation + alone
 
     def initial_values(self, search: SearchSpace) -> Init:
         init = super().initial_values(search)
@@ -46,6 +54,13 @@ class Selecting(Copying):
 
     def __post_init__(self) -> None:
         check_least(0, self, "burn_in")
+
+    @property
+    def copies(self) -> bool:
+        return getattr(self.select, "copies", True)
+
+    def advice(self, members: int, episodes: int) -> str:
+        return self.select.advice(members, episodes) if isinstance(self.select, Selector) else ""
 
     def validate(self, agent: Tunable, population: int) -> None:
         if population < (needs := needed(self.select)):

@@ -46,6 +46,11 @@ class Selector:
     """Base of selectors: order and rank the members of the stats, and let `choose` decide."""
 
     needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
+    copies: ClassVar[bool] = True  # members may copy one another
+
+    def advice(self, members: int, episodes: int) -> str:
+        """Advice for so many members with so many episodes of each; empty where there is none."""
+        return ""
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         """Return parents int64 [n] (indices into the rivals) and explore bool [n]."""
@@ -81,6 +86,14 @@ class Truncation(Selector):
             raise BadField("bottom", f"it and top = {self.top} must lie between 0 and 1", value=self.bottom)
         if self.donors == "top" and self.bottom + self.top > 1:
             raise BadField("bottom", f"overlaps with top = {self.top}", "together at most 1", value=self.bottom)
+
+    @property
+    def copies(self) -> bool:  # type: ignore[override]
+        return self.donors != "none"
+
+    def advice(self, members: int, episodes: int) -> str:
+        less = f"bottom = {self.bottom:g} of {members} is less than one member; one is replaced anyway"
+        return less if self.bottom * members < 1 else ""
 
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         n = len(rivals.rank)
@@ -164,6 +177,9 @@ class TTest(Selector):
         if not 0 < self.p < 1:
             raise BadField("p", "must lie between 0 and 1", value=self.p)
 
+    def advice(self, members: int, episodes: int) -> str:
+        return "t_test never copies with one episode: set fitness.episodes to 2 or more" if episodes < 2 else ""
+
     def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
         opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
         better = ~rivals.finite & rivals.finite[opponents] | significantly_better(rivals, opponents, itself, self.p)
@@ -192,6 +208,7 @@ class KeepWeights(Selector):
     """No member copies: the control, many independent runs."""
 
     needs: ClassVar[int] = 1
+    copies: ClassVar[bool] = False
 
     explore: bool = False
     """every member explores in place"""

@@ -49,6 +49,10 @@ class SuccessiveHalving(Pbt):
         check_least(2, self, "eta")
         check_least(1, self, "min_members")
 
+    @property
+    def copies(self) -> bool:
+        return self.between == "pbt" and super().copies
+
     def validate(self, agent: Tunable, population: int) -> None:
         if self.min_members > population:
             problem = f"must be at most population = {population}"

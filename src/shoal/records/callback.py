@@ -51,6 +51,6 @@ def about_method(plan: Plan) -> dict[str, Any]:
         "name": plan.experiment.method_name,
         "title": method.title,
         "traits": traits | {"shares_evaluation": kind.sampled and not kind.together},
-        "explanation": " ".join((type(method).__doc__ or "").partition("\n\n")[2].split()),
+        "explanation": method.explanation,
         "metric_descriptions": dict(method.metric_descriptions),
     }

@@ -205,7 +205,7 @@ def rungs(plan: Plan) -> Iterator[Diagnostic]:
 def one_agent(plan: Plan) -> Iterator[Diagnostic]:
     """The flags that train one agent with the same environment steps; docs/results.md compares it with a population."""
     e = plan.experiment
-    if not (plan.method.copies and plan.space and e.population > 1):
+    if not ((plan.method.copies or plan.method.ends_members) and plan.space and e.population > 1):
         return
     as_many = f"--budget {e.budget}" if e.budget is not None else f"--generations {e.population * e.generations}"
     if e.ends_by == ["time_limit"]:

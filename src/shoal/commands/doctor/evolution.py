@@ -20,8 +20,6 @@ from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.plan import Plan
-from shoal.methods import explore as explorers
-from shoal.methods import select as selectors
 from shoal.methods.ranges import at_bound
 from shoal.report.words import many
 
@@ -33,31 +31,25 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
     """The share of members that copy in a generation, and the generations in which they do."""
     e, method = plan.experiment, plan.method
     n, generations = e.population, many(e.generations, "generation")
-    select = getattr(method, "select", None)  # other methods select in their evolver
-    if not method.copies or isinstance(select, selectors.KeepWeights):
-        yield ok(
-            "selection",
-            f"with {'select: keep' if method.copies else f'method {e.method_name}'}, no member copies another",
-        )
+    if not method.copies:
+        yield ok("selection", "no member copies another")
         return
     episodes = plan.evaluation.episodes if e.fitness.source == "evaluation" else 10
     try:
         counts, safe = _simulate(plan, episodes)
+        advice = method.advice(n, episodes)
     except Exception as error:  # of the user's selector
         yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
         return
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
     yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
-    if isinstance(select, selectors.TTest) and episodes < 2:
-        yield warning("selection", "t_test never copies with one episode: set fitness.episodes to 2 or more")
-    if isinstance(select, selectors.Truncation) and select.bottom * n < 1:
-        text = f"bottom = {select.bottom:g} of {n} is less than one member; one is replaced anyway"
-        yield warning("selection", text)
+    if advice:
+        yield warning("selection", advice)
     if not safe:
         yield warning(
             "selection", "the best member can be overwritten (the champion is saved, but the population loses it)"
         )
-    burn_in, last = getattr(method, "burn_in", 0), e.generations - 1
+    burn_in, last = method.burn_in, e.generations - 1
     first = max(1, math.ceil(burn_in / (plan.steps or 1)))
     if e.ends_by == ["time_limit"] and max(counts):
         yield ok("evolution", f"members copy from generation {first} on")
@@ -74,7 +66,7 @@ def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
     """Members that copy in each trial with clearly different fitness; True if the best one never does."""
     method, n, counts, safe = plan.method, plan.experiment.population, list[int](), True
     evolver = method.evolver(plan.search, n)
-    rows, steps = np.arange(n), np.full(n, max(plan.steps, getattr(method, "burn_in", 0), 1))
+    rows, steps = np.arange(n), np.full(n, max(plan.steps, method.burn_in, 1))
     deviation, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
     state, hyper = evolver.init((0,), rows)
     for i in range(TRIALS):
@@ -92,14 +84,13 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
     e, method = plan.experiment, plan.method
     if not method.tunes:
         return
-    space, explore = plan.space, getattr(method, "explore", None)
+    space, explore = plan.space, getattr(method, "explore", None)  # an explorer of one's own may be any function
     if not space:
         yield warning("tuned", "nothing: space is empty, so members differ by their seeds only")
         return
     fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
     yield ok("tuned", f"{', '.join(space)}; fixed: {fixed}")
-    keeps = isinstance(explore, explorers.KeepValues)
-    if keeps and not isinstance(getattr(method, "select", None), selectors.KeepWeights):
+    if method.copies and not getattr(explore, "changes", True):
         yield warning("exploration", "explore: keep copies the initial values and samples no new ones")
     for name, r in space.items():
         default = float(plan.defaults[name])
