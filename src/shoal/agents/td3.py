@@ -55,15 +55,15 @@ class Networks(TwinCritics):
         """Actions [..., A] in [-1, 1] for observations [..., *]."""
         return jnp.tanh(self.outputs(params, obs))
 
-    def noise(self, hyper: Td3Hyper, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        """Clipped normal noise that smooths the target policy."""
-        raw = hyper.target_noise * jax.random.normal(key, shape)
-        return jnp.clip(raw, -hyper.noise_clip, hyper.noise_clip)
+    def target_action(self, target_policy: Any, hyper: Td3Hyper, obs: PyTree, key: jax.Array) -> jax.Array:
+        """Actions [..., A] of the target policy, smoothed by clipped noise, in [-1, 1] (equation 14)."""
+        action = self.policy(target_policy, obs)
+        noise = hyper.target_noise * jax.random.normal(key, action.shape)
+        return jnp.clip(action + jnp.clip(noise, -hyper.noise_clip, hyper.noise_clip), -1, 1)
 
 
 def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Array) -> jax.Array:
-    """Return the target values of a batch, [batch]; `critics` are the target critics."""
-    next_action = jnp.clip(next_action, -1, 1)  # equation 14, with its noise already in it
+    """Return the target values of a batch, [batch]; `critics` are the target critics, `next_action` is `target_action`."""
     next_value = networks.values(critics, batch.next_obs, next_action).min(0)  # equation 10
     return batch.reward + batch.bootstrap * next_value
 
@@ -121,7 +121,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
 
     def improve(learned: Td3Learned, hyper: Td3Hyper, batch: Batch, key: jax.Array) -> tuple[Td3Learned, Metrics]:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
-        next_action = net.policy(learned.target_policy, batch.next_obs) + net.noise(hyper, key, batch.action.shape)
+        next_action = net.target_action(learned.target_policy, hyper, batch.next_obs, key)
         target = targets(net, learned.target_critics, batch, next_action)
         critics, optimiser, loss, value = critic_step(
             net, hyper.critic_learning_rate, learned.critics, learned.critic_optimiser, batch, target

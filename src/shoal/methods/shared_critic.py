@@ -89,8 +89,7 @@ def joint_update(
         actors: Actor, critic: Critic, hyper: Hyper, batch: Batch, keys: jax.Array, *arguments: Any
     ) -> tuple[Actor, Critic, dict[str, jax.Array]]:
         first = jax.tree.map(lambda x: x[0], hyper)
-        noise = jax.vmap(lambda h, key, like: net.noise(h, key, like.shape))(hyper, keys, batch.action)
-        next_action = jax.vmap(net.policy)(actors.target_policy, batch.next_obs) + noise
+        next_action = jax.vmap(net.target_action)(actors.target_policy, hyper, batch.next_obs, keys)
         flat, next_action = _flat((batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
         counts = tree.finite(next_action)[None]  # leaves out actors that have diverged
