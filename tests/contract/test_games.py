@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.kuhn import by_rules, wins
 from support.messages import Said
 from support.record_open_spiel import weights
 
@@ -17,7 +18,7 @@ from shoal.core.errors import BadInput
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.games.boards import Connect
 from shoal.environments.games.environment import GAMES, _most_in_a_row, knowledge, of_game
-from shoal.environments.games.exploitability import exploitability, payoff
+from shoal.environments.games.exploitability import exploitability, payoff, payoff_matrix
 from shoal.environments.games.poker import Kuhn
 from shoal.environments.games.tree import CHANCE, OVER, Tables, tabulate
 from shoal.environments.registry import make
@@ -102,6 +103,20 @@ def test_best_play_cannot_be_exploited() -> None:
                 value[node] = after.max() * (1 - 2 * seat)
     assert value[0] == 0
     assert exploitability(board, best[None]) == 0
+
+
+def test_payoffs_are_those_of_the_rules_of_kuhn_poker() -> None:
+    """Who always bets wins the ante of who always passes, in either seat; and random policies as their games are walked."""
+    tables = tables_of("kuhn")
+    bet = np.random.default_rng(0).random((6, len(tables.legal)))
+    bet[:2] = [[0], [1]]
+    policies = np.stack([1 - bet, bet], -1)
+    known = [by_rules(tables, policy) for policy in policies]
+    expected = np.array([[wins(first, second) for second in known] for first in known])
+    assert expected[:2, :2].tolist() == [[0, -1], [1, 0]]
+    found = [payoff(tables, np.broadcast_to(policy, policies.shape), policies) for policy in policies]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+    np.testing.assert_allclose(payoff_matrix(tables, policies), (expected - expected.T) / 2, atol=1e-12)
 
 
 def test_steps_follow_the_tables() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -10,19 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.kuhn import by_rules, wins
 from support.messages import Said
 from support.runs import COMMAND, CONFIG, flags, mpiexec, rows, same_run, shoal, tiny
 from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
 from shoal.environments.games.environment import GAMES, knowledge
-from shoal.environments.games.exploitability import exploitability, payoff_matrix
-from shoal.environments.games.tree import tabulate
+from shoal.environments.games.exploitability import exploitability
+from shoal.environments.games.tree import Tables, tabulate
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
-from shoal.run.champion import load_members
+from shoal.run.champion import Champion, load_champion, load_members
 from shoal.run.loop import resume, train
 from shoal.run.of_workers import best_of_workers
 
@@ -44,6 +46,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run_dir = tmp_path_factory.mktemp("games") / "run"
     train(tiny(run_dir, **KUHN))
     return run_dir
+
+
+def policy_of(champion: Champion, game: Tables) -> np.ndarray:
+    assert champion.policy.probabilities is not None
+    return np.asarray(champion.policy.probabilities(champion.learned, knowledge(game)), np.float64)
 
 
 def test_the_champion_is_the_least_exploitable_member_of_any_generation(run: Path) -> None:
@@ -73,18 +80,14 @@ def test_fitness_is_exact_for_members_of_two_structures(tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "run", **changes | {"generations": 2})).summary
     members, game = load_members(tmp_path / "run"), tabulate(GAMES["kuhn"]())
     assert {tuple(member.experiment.config["layers"]) for member in members} == {(8,), (4, 4)}
-    policies = {}
-    for member in members:
-        assert member.policy.probabilities is not None
-        known = member.policy.probabilities(member.learned, knowledge(game))
-        policies[member.uid] = np.asarray(known, np.float64)
+    policies = {member.uid: policy_of(member, game) for member in members}
     last = {row["uid"]: row["fitness"] for row in rows(tmp_path / "run/lineage.jsonl") if row["generation"] == 1}
     lost = {uid: float(exploitability(game, policy[None])[0]) for uid, policy in policies.items()}
     assert len({*last.values()}) == len(members) and last == pytest.approx(
         {uid: -x for uid, x in lost.items()}, abs=1e-6
     )
-    ranked = [policies[uid] for uid in result["payoffs"]["uid"]]
-    expected = payoff_matrix(game, np.stack(ranked))
+    ranked = [by_rules(game, policies[uid]) for uid in result["payoffs"]["uid"]]
+    expected = [[(wins(one, other) - wins(other, one)) / 2 for other in ranked] for one in ranked]
     np.testing.assert_allclose(result["payoffs"]["mean"], expected, rtol=1e-3, atol=1e-6)
 
 
@@ -137,6 +140,18 @@ def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest
     monkeypatch.setattr("builtins.input", lambda prompt: "bet")
     person = shoal("play", run, "--seat", "1", "--seed", "3")
     assert "seat 1: bet" in person.out and "(" not in person.out
+
+
+def test_evaluate_tells_what_the_one_wins_from_the_other(run: Path) -> None:
+    """In each seat, by the rules of Kuhn poker."""
+    champion, game = load_champion(run), tabulate(GAMES["kuhn"]())
+    member = next(x for x in load_members(run) if x.uid != champion.uid)
+    one, other = (by_rules(game, policy_of(x, game)) for x in (member, champion))
+    told = shoal("evaluate", run, "--member", str(member.uid), "--against", run).out
+    found = re.search(r": (\S+) a game \(in seat 0 (\S+), in seat 1 (\S+)\)\n", told)
+    first, second = wins(one, other), -wins(other, one)
+    assert found and [*map(float, found.groups())] == pytest.approx([(first + second) / 2, first, second], rel=1e-3)
+    assert abs(first - second) > 1e-3
 
 
 def test_a_person_may_leave_a_game(run: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
