@@ -199,6 +199,55 @@ class Forgetful(Kuhn):
         return [1]
 
 
+def failing(*_: Any) -> Any:
+    raise ZeroDivisionError("of my own")
+
+
+LONGER: dict[str, Any] = {
+    "seat": lambda game, state: (0, 0, CHANCE, OVER)[len(state)],
+    "moves": lambda game, state: {0: (*state, 0)},
+}
+WRONG: dict[str, dict[str, Any]] = {
+    "weights": {"outcomes": lambda game, state: [(1, (*state, 0)), (1, (*state, 1)), (2, (*state, 2))]},
+    "negative": {"outcomes": lambda game, state: [(1.5, (*state, 0)), (-0.5, (*state, 1))]},
+    "NaN": {"outcomes": lambda game, state: [(float("nan"), (*state, 0)), (1, (*state, 1))]},
+    "no outcome": {"outcomes": lambda game, state: []},
+    "too many actions": {"moves": lambda game, state: {0: (0,), 1: (1,)}},
+    "counted from 1": {"names": ("toss", "none"), "moves": lambda game, state: {1: (0,), 2: (1,)}},
+    "negative action": {"moves": lambda game, state: {-1: (0,)}},
+    "by name": {"moves": lambda game, state: {"toss": (0,)}},
+    "no action": {"moves": lambda game, state: {}},
+    "another seat": {"seat": lambda game, state: 2},
+    "no seat": {"seat": lambda game, state: None},
+    "no number": {"payoff": lambda game, state: float("nan")},
+    "too large": {"payoff": lambda game, state: 1e39},
+    "no move": {"seat": lambda game, state: (CHANCE, CHANCE, OVER)[len(state)], "payoff": lambda game, state: 0},
+    "sees NaN": {"sees": lambda game, state: [float("nan")]},
+    "sees more later": LONGER | {"sees": lambda game, state: [1, *state]},
+    "forgets": LONGER,
+    "payoff fails": {"payoff": failing},
+    "names fail": {"names": property(failing)},
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_with_a_game_of_ones_own(wrong: str, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line names the environment, and the state or the place in the code."""
+    for name, value in WRONG[wrong].items():
+        monkeypatch.setattr(Coins, name, value)
+    with pytest.raises(BadInput) as error:
+        make(f"{__name__}:Coins", {})
+    said(error.value)
+
+
+def test_tables_of_ones_own_are_checked(said: Said) -> None:
+    kuhn = tables_of("kuhn")
+    for changes in ({"chance": 2 * kuhn.chance}, {"payoff": np.nan * kuhn.payoff}, {"seat": kuhn.seat + 1}):
+        with pytest.raises(BadInput) as error:
+            of_game(kuhn._replace(game=None, states=(), **changes))
+        said(error.value)
+
+
 def test_games_of_ones_own(said: Said) -> None:
     """A class, or tables; what seats see must tell apart what they can do."""
     assert make(f"{Kuhn.__module__}:Kuhn", {}).spec == make("game:kuhn", {}).spec

@@ -16,9 +16,11 @@ from support.messages import Said
 from support.runs import COMMAND, CONFIG, flags, mpiexec, rows, same_run, shoal, tiny
 from support.synthetic_run import write_run
 
+from shoal.commands.games import Player, ask_person, moves
 from shoal.core.errors import BadInput
 from shoal.environments.games.environment import GAMES, knowledge
 from shoal.environments.games.exploitability import exploitability
+from shoal.environments.games.poker import Kuhn
 from shoal.environments.games.tree import Tables, tabulate
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
@@ -162,6 +164,19 @@ def test_a_person_may_leave_a_game(run: Path, monkeypatch: pytest.MonkeyPatch, s
     left = shoal("play", run, "--seat", "1", "--seed", "3")
     assert left.code == 2
     said(left.err)
+
+
+class Unshown(Kuhn):
+    def show(self, state: Any) -> str:
+        raise ZeroDivisionError("of my own")
+
+
+def test_a_game_of_ones_own_that_cannot_be_shown(said: Said) -> None:
+    game = tabulate(Unshown())
+    player = Player("my_game:Unshown", game, np.full(game.legal.shape, 0.5))
+    with pytest.raises(BadInput) as error:
+        list(moves(player, 0, None, ask_person))
+    said(error.value)
 
 
 @pytest.mark.usefixtures("trace_cache")

@@ -14,6 +14,7 @@ from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import DONE
 from shoal.core.keys import derive, draws
+from shoal.core.user_code import attributed
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff
 from shoal.environments.games.tree import CHANCE, OVER, Tables
@@ -83,7 +84,8 @@ def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, lis
         choice = int((np.cumsum(likely) <= chance * likely.sum()).sum())
         if seat != CHANCE:
             legal = np.flatnonzero(tables.legal[row])
-            told = tables.game.show(tables.states[node]) if tables.game else f"node {node}"
+            with attributed("env", f"{player.game} failed"):
+                told = tables.game.show(tables.states[node]) if tables.game else f"node {node}"
             if seat == person:
                 choice = int(legal[ask(told, [tables.names[i] for i in legal])])
             odds = ", ".join(f"{tables.names[i]} {likely[i]:.0%}" for i in legal)

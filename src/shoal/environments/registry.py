@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
-from shoal.core.user_code import call_own, import_from
+from shoal.core.user_code import attributed, call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
 from shoal.environments.device import DeviceEnvironment
@@ -70,8 +70,9 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):
         call_own("env", env, made.close)
         return own_gymnasium_environment(factory, env, options)
-    if isinstance(made, (GameTree, Tables)):
-        return of_game(made)
+    with attributed("env", f"{env} failed"):
+        if isinstance(made, (GameTree, Tables)):
+            return of_game(made, env)
     if hasattr(made, "possible_agents"):
         wrap = "make each agent a copy that one policy acts in, as examples/parameter_sharing.py does"
         raise BadField(

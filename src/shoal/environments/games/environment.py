@@ -20,7 +20,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.environments.games.boards import Connect, TicTacToe
 from shoal.environments.games.liars_dice import LiarsDice
 from shoal.environments.games.poker import Kuhn, Leduc
-from shoal.environments.games.tree import CHANCE, OVER, GameTree, Tables, tabulate
+from shoal.environments.games.tree import CHANCE, OVER, GameTree, Tables, check, tabulate
 
 GAMES: dict[str, Any] = {
     "kuhn": Kuhn,
@@ -35,12 +35,13 @@ def make_game(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """A game of ours. Raises BadInput where there is no such game, or it has no such options."""
     if name not in GAMES:
         raise unknown("env", name, GAMES)
-    return of_game(build(GAMES[name], options, "env_options."))
+    return of_game(build(GAMES[name], options, "env_options."), f"game:{name}")
 
 
-def of_game(game: GameTree | Tables) -> DeviceEnvironment:
-    """The environment of a game, or of its tables."""
-    tables = game if isinstance(game, Tables) else tabulate(game)
+def of_game(game: GameTree | Tables, env: str = "the game") -> DeviceEnvironment:
+    """The environment of a game, or of its tables. Raises BadInput, which names it as `env`, where they are wrong."""
+    tables = game if isinstance(game, Tables) else tabulate(game, env)
+    check(tables, env)
     seat, child, payoff, sets, sees, legal, until = map(jnp.asarray, _for_steps(tables))
     at_start, after_move = _most_in_a_row(tables)
     shape = {"knows": tables.sees.shape[1:], MASK: tables.legal.shape[1:], SEAT: ()}

@@ -16,6 +16,7 @@ from shoal.core.errors import BadField
 
 CHANCE, OVER = -1, -2  # in place of the seat to move
 LARGEST = 1_000_000  # nodes
+SEATS = "`seat` must be 0, 1, -1 where chance moves, or -2 where the game is over"
 State = Hashable
 
 
@@ -84,15 +85,18 @@ class Tables(NamedTuple):
         return mover
 
 
-def tabulate(game: GameTree) -> Tables:
-    """Walk a game. Raises BadInput where it is too large, or what seats see does not fit their moves."""
-    states, levels, sets = [game.start()], [(0, 1)], _InformationSets()
-    nodes: list[_Node] = []
+def tabulate(game: GameTree, env: str = "the game") -> Tables:
+    """Walk a game. Raises BadInput, which names it as `env`, where it is too large, or its seats, moves or what they see
+    are wrong."""
+    states, levels, sets = [game.start()], [(0, 1)], _InformationSets(env)
+    actions, nodes = range(len(game.names)), list[_Node]()
     while levels[-1][0] < levels[-1][1]:
         first, end = levels[-1]
         numbers: dict[State, int] = {}  # of the nodes of the next level
         for state in states[first:end]:
             seat = game.seat(state)
+            if seat not in (0, 1, CHANCE, OVER):
+                raise BadField("env", f"{env} has seat {seat!r} at the state {state!r}", SEATS)
             if seat == OVER:
                 node = _Node(seat, payoff=float(game.payoff(state)))
             elif seat == CHANCE:
@@ -101,6 +105,11 @@ def tabulate(game: GameTree) -> Tables:
                 node = _Node(seat, after, [probability for probability, _ in outcomes])
             else:
                 moves = game.moves(state)
+                if not moves:
+                    raise BadField("env", f"{env} has no legal action of seat {seat} at the state {state!r}", SEATS)
+                if wrong := [action for action in moves if action not in actions]:
+                    problem = f"{env} has the action {wrong[0]!r} at the state {state!r}"
+                    raise BadField("env", problem, f"they are counted from 0, and `names` has {len(actions)}")
                 after = {action: numbers.setdefault(x, end + len(numbers)) for action, x in moves.items()}
                 row = sets.find(seat, game.sees(state), tuple(sorted(moves)), len(levels))
                 node = _Node(seat, after, information_set=row)
@@ -108,8 +117,8 @@ def tabulate(game: GameTree) -> Tables:
         states += numbers
         levels.append((end, len(states)))
         if len(states) > LARGEST:
-            raise BadField("env_options", f"the game has more than {LARGEST:,} nodes", "choose a smaller one")
-    width = max(len(game.names), *(1 + max(node.after, default=0) for node in nodes))
+            raise BadField("env_options", f"{env} has more than {LARGEST:,} nodes", "choose a smaller one")
+    width = max(len(actions), *(1 + max(node.after, default=0) for node in nodes))
     information_set = np.array([node.information_set for node in nodes], np.int32)
     return Tables(
         np.array([node.seat for node in nodes], np.int8),
@@ -119,11 +128,29 @@ def tabulate(game: GameTree) -> Tables:
         np.where(information_set < 0, len(sets.legal), information_set),
         levels[:-1],
         np.array(sets.sees, np.float32),
-        np.array([[action in legal for action in range(len(game.names))] for legal in sets.legal]),
+        np.array([[action in legal for action in actions] for legal in sets.legal]),
         tuple(game.names),
         game,
         states,
     )
+
+
+def check(tables: Tables, env: str) -> None:
+    """Raise BadInput, which names the game as `env`, where no seat moves, or numbers of its tables are wrong."""
+    if not len(tables.legal):
+        raise BadField("env", f"{env} has no move of a seat: there is nothing to learn")
+    seat, chance, payoff = tables.seat, tables.chance, tables.payoff
+    # Steps find the last outcome where probabilities sum to 1 - 1e-6 at least.
+    improbable = ~((chance >= 0).all(-1) & (abs(chance.sum(-1) - 1) < 5e-7))
+    for what, values, wrong, advice in (
+        ("seat", seat, ~np.isin(seat, (0, 1, CHANCE, OVER)), SEATS),
+        ("the probabilities", chance, (seat == CHANCE) & improbable, "they must be 0 or more, and sum to 1"),
+        ("the payoff", payoff, ~(abs(payoff) <= np.finfo(np.float32).max), "it must be finite, in float32"),
+    ):
+        if wrong.any():
+            node = int(wrong.argmax())
+            place = f"the state {tables.states[node]!r}" if tables.states else f"node {node}"
+            raise BadField("env", f"{env} has {what} {values[node].tolist()} at {place}", advice)
 
 
 class _Node(NamedTuple):
@@ -139,7 +166,8 @@ class _Node(NamedTuple):
 class _InformationSets:
     """The information sets that a walk has met: what is seen, the legal actions, and the level of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: str) -> None:
+        self._env = env
         self.sees: list[tuple[float, ...]] = []
         self.legal: list[tuple[int, ...]] = []
         self._levels: list[int] = []
@@ -153,7 +181,10 @@ class _InformationSets:
             self.sees.append(key[1])
             self.legal.append(legal)
             self._levels.append(level)
-        if self.legal[row] != legal or self._levels[row] != level or not legal:
+            if len(key[1]) != len(self.sees[0]) or not np.isfinite(key[1]).all():
+                wanted = f"`sees` must give finite numbers, as many as at the first move: {len(self.sees[0])}"
+                raise BadField("env", f"{self._env}: seat {seat} sees {list(key[1])}", wanted)
+        if self.legal[row] != legal or self._levels[row] != level:
             problem = f"seat {seat} sees {list(key[1])} where its legal moves, or how many there were before, differ"
-            raise BadField("env", problem, "let `sees` tell such states apart")
+            raise BadField("env", f"{self._env}: {problem}", "let `sees` tell such states apart")
         return row
