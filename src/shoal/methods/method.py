@@ -57,19 +57,24 @@ class Method(ABC):
         return " ".join((type(self).__doc__ or "").partition("\n\n")[2].split())
 
     @property
+    def learns_alone(self) -> bool:
+        """True where each member learns for itself, without a learner of the method's own."""
+        return type(self).learner is Method.learner
+
+    @property
     def trainers(self) -> bool:
         """True where external trainers may train members: they need no learner, and always train on."""
-        return type(self).learner is Method.learner and not self.ends_members
+        return self.learns_alone and not self.ends_members
 
     @property
     def order_suffices(self) -> bool:
         """True where its decisions follow from the order of the fitness; whoever has a learner learns from its values."""
-        return type(self).learner is Method.learner
+        return self.learns_alone
 
     @property
     def structure(self) -> Any:
         """The part that compiled programs depend on; without a learner of its own, its decisions are none."""
-        return (self.replay, self.agents) if type(self).learner is Method.learner else self
+        return (self.replay, self.agents) if self.learns_alone else self
 
     def agent_or_default(self, agent: Any) -> Any:
         """The agent that an experiment gives, or the first of the method's."""
