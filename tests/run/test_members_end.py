@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
+from shoal.run import generations
 from shoal.run.loop import resume, train
 from shoal.study.replay import follower
 
@@ -94,6 +96,19 @@ def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pyt
     assert sorted(left) == sorted([best_first[0], best_first[2]])
     measured = sum(row["fitness"] * row["episodes"] for row in lines) + sum(returns.sum() for returns in played)
     assert summary["evaluation_steps"] == measured + summary["champion"]["final_selection"]["steps"]
+
+
+def test_a_race_that_spends_the_budget_makes_the_generation_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Its members are candidates of the final selection, as those of any last generation."""
+
+    def spends(c: Any, state: Any, shared: Any) -> Any:
+        state.shard.evaluation_steps += 10**4 * (state.done == 1)
+        return shared._replace(evaluation_steps=state.shard.evaluation_steps)
+
+    monkeypatch.setattr(generations, "after_race", spends)
+    train(halving(tmp_path / "run", generations=20, budget=10**4))
+    assert alive(tmp_path / "run") == [4, 4]
+    assert len(json.loads((tmp_path / "run/checkpoints/00000001/manifest.json").read_text())["last"]) > 1
 
 
 def test_members_keep_their_names_and_nobody_is_copied_where_others_end(tmp_path: Path):

@@ -98,10 +98,11 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))
     length, trend = _episode_length(c, state, shared, steps), state.trend.after(shared.stats.best)
+    shared = after_race(c, state, shared)
+    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)  # the race makes steps too
     last = done >= 1 or bool(c.experiment.stop.reached(trend))
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
     wanted = state.contenders.wanted(shared.stats, candidates)
-    shared = after_race(c, state, shared)
     key = derive((c.experiment.seed,), generation, "decide")
 
     def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
