@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -12,11 +14,13 @@ from support import reference
 from support.messages import Said
 from support.ppo_reference import Reference, begin, flat, hyper, linear
 from support.reference import B, T
+from support.runs import tiny
 
 from shoal.agents.ppo import ppo
 from shoal.agents.sac import sac
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Spec
+from shoal.run.loop import train
 
 CONTINUOUS = Spec(reference.OBS, "float32", Continuous((-2.0, -1.0), (2.0, 3.0)))
 
@@ -83,3 +87,16 @@ def test_what_is_wrong_with_one_is_said(auxiliary_loss: Any, said: Said) -> None
     with pytest.raises(BadInput) as refused:
         jax.eval_shape(agent.update, begin(agent), hyper(agent), rollout, jax.random.key(0))
     said(refused.value)
+
+
+@pytest.mark.parametrize("first", [0, 1], ids=["with first", "without first"])
+def test_members_with_and_without_it_are_one_population(tmp_path, monkeypatch: pytest.MonkeyPatch, first: int):
+    """The metric of those that have none is left blank."""
+    (tmp_path / "own_loss.py").write_text("def loss(batch, distribution):\n    return distribution.entropy()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    choices = {"choices": [["own_loss:loss", None][first], ["own_loss:loss", None][1 - first]]}
+    settings = tiny(tmp_path / "run", population=2, generations=1, method="independent")
+    train(replace(settings, config=settings.config | {"auxiliary_loss": choices}))
+    (row,) = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+    found = row["members"]["loss/auxiliary"]
+    assert sorted(x is None for x in found) == [False, True] and None not in row["members"]["loss/value"]

@@ -17,12 +17,14 @@ from support.messages import Said
 from support.runs import COMMAND, settings, shoal, start, tiny
 from support.synthetic_run import write_run
 
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
 from shoal.distributed.directory import stop_workers
 from shoal.launch import driver
 from shoal.launch.driver import Driver, complaint, conclude
 from shoal.launch.launcher import LOST, Crew
 from shoal.launch.local import Local, _env
+from shoal.launch.slurm_jobs import SlurmJobs
 from shoal.records.callback import Callback
 from shoal.records.screen import Screen
 from shoal.run.loop import train
@@ -279,3 +281,20 @@ def wait(process: subprocess.Popen, until: Callable[[], bool]) -> None:
     while not until():
         assert process.poll() is None and time.monotonic() < end
         time.sleep(0.02)
+
+
+def test_where_slurm_refuses_a_job_those_that_it_took_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """scancel stops at the first name that is empty, and so did the jobs not."""
+    stand_ins = {
+        "sbatch": """case "$*" in *-w2*) echo "over the limit" >&2; exit 1;; *-w0*) echo 10;; *) echo 11;; esac""",
+        "squeue": "echo 10; echo 11",
+        "scancel": f"""printf "<%s>" "$@" >> {tmp_path}/cancelled""",
+    }
+    for name, script in stand_ins.items():
+        (file := tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    crew = Crew(tmp_path, 4, ())
+    with pytest.raises(BadInput, match="sbatch: over the limit"):
+        Driver(crew, SlurmJobs(crew, ()), Screen(file=StringIO()), True).run()
+    assert (tmp_path / "cancelled").read_text() == "<10><11>"

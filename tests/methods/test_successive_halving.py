@@ -19,7 +19,7 @@ from shoal.core.space import Range, SearchSpace
 from shoal.methods.explore import KeepValues
 from shoal.methods.parts import method_of
 from shoal.methods.select import WinnerTakesAll
-from shoal.methods.successive_halving import SuccessiveHalving
+from shoal.methods.successive_halving import SuccessiveHalving, at_generations
 
 SEARCH = SearchSpace({"x": Range(0.0, 100.0)}, {"x": 50.0}, {})
 NO_AGENT: Any = None
@@ -61,13 +61,19 @@ def alive(generations: int, population: int = 8, **options: Any) -> list[int]:
         (8, 12, {"min_members": 2}, [8] * 2 + [4] * 4 + [2] * 6),
         (9, 16, {"eta": 3}, [9] * 2 + [3] * 6 + [1] * 8),
         (6, 10, {"min_members": 2, "rungs": (0.2, 0.9)}, [6] * 2 + [3] * 7 + [2]),
+        (6, 10, {"min_members": 2, "rungs": (0.2, 0.99)}, [6] * 2 + [3] * 8),
+        (16, 3, {}, [16, 8, 4]),
+        (8, 1, {}, [8]),
         (3, 2, {"min_members": 3}, [3, 3]),
         (1, 3, {}, [1, 1, 1]),
     ],
 )
 def test_rungs_come_at_shares_of_the_run(population, generations, options, sizes):
-    """By default within the first half of it; each size lasts eta times as long as the one before."""
+    """By default within the first half of it; each size lasts eta times as long as the one before. So plans it."""
     assert alive(generations, population, **options) == sizes
+    begins = [0] + [g for g in range(1, generations) if sizes[g] != sizes[g - 1]]
+    planned = at_generations(halving(**options).sizes(population), generations)
+    assert planned == [(g / generations, sizes[g]) for g in begins]
 
 
 def test_decisions_are_those_that_were_recorded_of_the_default_before_it_had_this_name(monkeypatch) -> None:

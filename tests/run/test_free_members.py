@@ -21,7 +21,7 @@ from shoal.experiment.files import from_dict, of_run
 from shoal.experiment.plan import make_plan
 from shoal.records.callback import Callback
 from shoal.run import free_members
-from shoal.run.free_members import FreeMembers, measure, sizes
+from shoal.run.free_members import FreeMembers, measure, resolved, sizes
 
 
 class Noted(Callback):
@@ -135,6 +135,31 @@ def test_runs_without_a_time_of_one(said: Said, changes: dict[str, Any]) -> None
     with pytest.raises(BadInput) as caught:
         train(Experiment(population="auto", **changes))  # type: ignore[arg-type]
     said(str(caught.value))
+
+
+@pytest.mark.usefixtures("four_free")
+@pytest.mark.parametrize(
+    ("method", "taken"),
+    [
+        (
+            {"name": "successive_halving", "rungs": [0.1, 0.6]},
+            4,
+        ),  # not the default population, for which there are three
+        ({"name": "successive_halving", "rungs": [0.4]}, 2),
+        (
+            {"name": "successive_halving", "min_members": 6},
+            "4 members take the time of one here; method.min_members = 6",
+        ),
+        ("mf_pbt", "4 members take the time of one here; population = 4: its 4 sub-populations need at least 8"),
+    ],
+)
+def test_methods_that_do_not_take_every_number(method: Any, taken: int | str) -> None:
+    experiment = tiny(population="auto", method=method)
+    if isinstance(taken, int):
+        assert resolved(experiment, lambda message: None).population == taken
+    else:
+        with pytest.raises(BadInput, match=taken):
+            resolved(experiment, lambda message: None)
 
 
 def test_runs_that_would_differ_by_machine(said: Said) -> None:

@@ -26,6 +26,7 @@ from shoal.members.protocol import Kind, Setup
 from shoal.members.structured import Structured
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
+from shoal.methods.successive_halving import at_generations
 
 LONG = 2.0  # times as long as with all members side by side, of which it is said
 EVALUATING = 0.1  # of the steps of an interval, at most, go to episodes: auto
@@ -76,8 +77,9 @@ class Plan(NamedTuple):
 
     @property
     def sizes(self) -> list[tuple[float, int]]:
-        """See `Method.sizes`."""
-        return self.method.sizes(self.experiment.population)
+        """`Method.sizes`; where only the generations end the run, at the ends of these."""
+        planned, e = self.method.sizes(self.experiment.population), self.experiment
+        return at_generations(planned, e.generations) if e.ends_by == ["generations"] else planned
 
     @property
     def evaluated(self) -> str:
@@ -123,12 +125,17 @@ class Plan(NamedTuple):
     @property
     def rungs(self) -> str:
         """The shares of the run after which members end, and advice where that takes long; empty where none does."""
-        then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in self.sizes[1:])
-        if not then:
-            return ""
-        text = f"{self.sizes[0][1]} members: {then}; the remaining members get their steps"
-        times, instead = self.lengthening, "with method: pbt all members train to the end"
-        return f"{text}; that takes {times:.3g} times as long as side by side; {instead}" if times > LONG else text
+        planned, sizes = self.method.sizes(self.experiment.population), self.sizes
+        parts = []
+        if len(sizes) > 1:
+            then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in sizes[1:])
+            parts.append(f"{sizes[0][1]} members: {then}; the remaining members get their steps")
+        if late := planned[len(sizes) :]:
+            parts.append(f"too few generations for the rungs that leave {', '.join(f'{n}' for _, n in late)}")
+        if self.lengthening > LONG:
+            parts.append(f"that takes {self.lengthening:.3g} times as long as side by side")
+            parts.append("with method: pbt all members train to the end")
+        return "; ".join(parts)
 
     @property
     def normalised(self) -> str:

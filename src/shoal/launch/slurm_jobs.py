@@ -9,7 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shoal.core.atomic import read_or_nothing, write_file
@@ -62,7 +62,7 @@ class SlurmJobs:
         cancel_waiting(self._crew.path)
 
     def kill(self) -> None:
-        subprocess.run(["scancel", *map(self._job, self._crew.names)], capture_output=True)
+        _cancel(map(self._job, self._crew.names))
 
     def _job(self, name: str) -> str:
         return read_or_nothing(self._folder / name)
@@ -77,6 +77,10 @@ class SlurmJobs:
 
 def cancel_waiting(workspace: Path) -> None:
     """Cancel the jobs of a workspace that have not begun, or wait to go on."""
-    jobs = [read_or_nothing(file) for file in (workspace / "jobs").glob("w*[0-9]")]
-    if jobs:
-        subprocess.run(["scancel", "--state=PENDING", *jobs], capture_output=True)
+    _cancel(map(read_or_nothing, (workspace / "jobs").glob("w*[0-9]")), "--state=PENDING")
+
+
+def _cancel(jobs: Iterable[str], *options: str) -> None:
+    """Cancel jobs; a name is empty where Slurm refused the job, and scancel would stop at it."""
+    if submitted := [job for job in jobs if job]:
+        subprocess.run(["scancel", *options, *submitted], capture_output=True)

@@ -266,5 +266,10 @@ class InTurn:
 
 
 def _joined(parts: Sequence[Metrics]) -> Metrics:
-    """Columns of several shards, one below the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    """Columns of several shards, one below the other; NaN for the members of a structure that has no such metric."""
+
+    def column(part: Metrics, name: str) -> np.ndarray:
+        return part[name] if name in part else np.full_like(next(iter(part.values())), np.nan, np.float32)
+
+    names = dict.fromkeys(name for part in parts for name in part)
+    return {name: np.concatenate([column(part, name) for part in parts]) for name in names}

@@ -141,6 +141,17 @@ def is_due(rung: float, progress: float, generations: int) -> bool:
     return rung <= progress * (1 + 0.5 / generations) and progress < 1
 
 
+def at_generations(sizes: list[tuple[float, int]], generations: int) -> list[tuple[float, int]]:
+    """`Method.sizes` as they come in so many generations: at most one rung at the end of each."""
+    reached, done = sizes[:1], 0
+    for rung, members in sizes[1:]:
+        nearest = range(max(done + 1, int(rung * generations) - 1), generations)
+        done = next((end for end in nearest if is_due(rung, end / generations, end)), generations)
+        if done < generations:
+            reached.append((done / generations, members))
+    return reached
+
+
 def _best_first(fitness: np.ndarray, uid: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The rows of the members of a group, the fittest first."""
     best_first = np.lexsort((uid, -fitness))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,11 +12,11 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import attend
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import Plan, make_plan
+from shoal.experiment.plan import Plan, make_plan, planned
 from shoal.members.devices import free_memory
 from shoal.run.memory import reckoned
 
@@ -49,12 +50,34 @@ def resolved(experiment: Experiment, note: Callable[[str], None]) -> Experiment:
     if not experiment.auto:
         return experiment
     found = measure(experiment)
-    n = found.members
+    n = permitted(experiment, found)
     if n > 1:
         note(f"population: {n} members take {found.times(n):.2g} times the time of one")
     else:
         note(f"population: one member, for {found.stopped or f'two take {found.times(2):.2g} times its time'}")
     return replace(experiment, population=n)
+
+
+def permitted(experiment: Experiment, found: FreeMembers) -> int:
+    """The most of the timed members that train in the time of one and that the method takes. Raises BadField."""
+    free = [n for n in found.seconds if n <= found.members]
+    n, problem = _first_permitted(experiment, free[::-1])
+    if problem is not None:
+        raise BadField("population", f"{found.members:,} members take the time of one here; {problem}", value="auto")
+    return n
+
+
+def _first_permitted(experiment: Experiment, populations: Sequence[int]) -> tuple[int, BadInput | None]:
+    """The first population that can be planned; else the first of all, and what is wrong with it."""
+    problem = None
+    for population in populations:
+        try:
+            planned(replace(experiment, population=population))
+        except BadInput as error:
+            problem = problem or error
+        else:
+            return population, None
+    return populations[0], problem
 
 
 def measure(experiment: Experiment, limit: float = LIMIT) -> FreeMembers:
@@ -83,7 +106,9 @@ def measure(experiment: Experiment, limit: float = LIMIT) -> FreeMembers:
 
 def _plan(experiment: Experiment) -> Plan:
     """The plan that is timed, in which off-policy agents learn from their first steps on. Raises BadInput."""
-    population = Experiment().population if experiment.auto else experiment.population
+    population = experiment.population
+    if experiment.auto:  # some methods do not take every number
+        population, _ = _first_permitted(experiment, [Experiment().population, *itertools.islice(sizes(), 10)])
     plan = make_plan(replace(experiment, population=population))
     kind = plan.kind.compiled
     if kind is None or kind.sampled or kind.together:

@@ -17,7 +17,7 @@ from shoal.experiment.plan import make_plan
 from shoal.members.devices import prepare
 from shoal.records.screen import plain_table, styled
 from shoal.report.words import duration, many
-from shoal.run.free_members import measure
+from shoal.run.free_members import measure, permitted
 
 if TYPE_CHECKING:
     from shoal.records.screen import Screen
@@ -65,7 +65,7 @@ def examine(experiment: Experiment, arguments: Sequence[str], console: Screen, m
         for n, seconds in free.seconds.items():
             table.add_row(f"{n:,}", duration(seconds), f"{free.times(n):.2f}")
         console.print(table)
-        return free.members
+        return permitted(experiment, free) if experiment.auto else free.members
 
     if experiment.auto:
         members, experiment = False, replace(experiment, population=time_members())
