@@ -46,7 +46,9 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
     Generations count from 1, as on the terminal. Of choices in the structure it has what was chosen.
     """
     exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_run(path)
-    rows = [{name: x if name in exact else shortest(x) for name, x in row.items()} for row in _rows(run)]
+    rows: list[dict[str, Any]] = [
+        {name: x if name in exact else shortest(x) for name, x in row.items()} for row in _rows(run)
+    ]
     for row in rows:
         row["generation"] += 1
         for name, listed in run.choices.items():
