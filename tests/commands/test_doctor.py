@@ -221,11 +221,11 @@ def test_the_checkpoint_is_as_large_as_foretold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("platform", "devices", "times", "mark"),
-    [("cpu", 1, 1.0, "✓"), ("cpu", 2, 1.5, "✓"), ("cpu", 8, 77 / 14, "!"), ("gpu", 1, 77 / 14, "!")],
+    [("cpu", 1, 1.0, "✓"), ("cpu", 2, 1.5, "✓"), ("cpu", 8, 43 / 8, "!"), ("gpu", 1, 43 / 8, "!")],
 )
 def test_what_rungs_cost(monkeypatch: pytest.MonkeyPatch, platform: str, devices: int, times: float, mark: str) -> None:
     """By hand: 8, 4, 2 and 1 members take 4, 4, 4 and 8 turns of an interval on two devices, and 1, 2, 4 and 8 on eight, for
-    1, 2, 4 and 7 fourteenths of the run."""
+    1, 1, 2 and 4 eighths of the run."""
     plan = make_plan(
         replace(
             BASE, population=8, generations=8, method="successive_halving", space={"learning_rate": Range(1e-4, 1e-2)}
@@ -235,7 +235,7 @@ def test_what_rungs_cost(monkeypatch: pytest.MonkeyPatch, platform: str, devices
     monkeypatch.setattr(plan.kind, "devices", lambda uids: min(devices, len(uids[0])))
     assert plan.lengthening == pytest.approx(times)
     ((found, _, text),) = checks.rungs(plan)
-    assert found == mark and "8 members: 4 after 7% of the run, 2 after 21% of the run, 1 after 50% of the run" in text
+    assert found == mark and "8 members: 4 after 12% of the run, 2 after 25% of the run, 1 after 50% of the run" in text
     assert ("method: pbt" in text) == (mark == "!")
 
 
