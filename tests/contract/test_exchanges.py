@@ -195,7 +195,7 @@ def test_a_lost_state_means_another_decision(shore: Shore) -> None:
     fresh, own = shore.worker()
     _, seen = go(fresh, decide=copy_from(4))
     assert 4 not in seen.uid and [key_of(s) for s in own.states] == [key_of(state_of(u)) for u in (6, 7, 8)]
-    assert len(shore.notes) == 1 and "does not match its card" in shore.notes[0]
+    assert len(shore.notes) == 1 and "does not match its manifest" in shore.notes[0]
 
 
 def copy_from(uid: int) -> Any:

@@ -376,7 +376,7 @@ def test_what_is_published_now_and_then_stays_as_long(tmp_path, every):
         worker.publish(generation)
     kept = [shown[i] for i in range(40) if is_kept(i, 39, 2)]
     assert [int(name[:8]) for name in published(tmp_path, "a") if name.endswith("json")] == kept
-    assert [card.generation for card in other.visible(every)] == [every - 1]
+    assert [manifest.generation for manifest in other.visible(every)] == [every - 1]
     for seen in (worker, other):
         seen.space.leave()
 
@@ -399,7 +399,7 @@ def test_a_full_disk(join, tmp_path, monkeypatch):
     def full(fd: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for call in range(2):  # of the states; of the card
+    for call in range(2):  # of the states; of the manifest
         calls = iter(range(9))
         with monkeypatch.context() as patch:
             patch.setattr(
@@ -407,10 +407,10 @@ def test_a_full_disk(join, tmp_path, monkeypatch):
             )
             with pytest.raises(OSError, match="No space left"):
                 worker.publish(1)
-        assert [card.generation for card in other.visible()] == [0]
+        assert [manifest.generation for manifest in other.visible()] == [0]
         assert not [name for name in published(tmp_path, "a") if name.startswith(".")]
     worker.publish(1)
-    assert [card.generation for card in other.visible()] == [1]
+    assert [manifest.generation for manifest in other.visible()] == [1]
 
 
 # ----------------------------------------------------------------------------------------- what others find
@@ -493,7 +493,7 @@ class Shore(RuleBasedStateMachine):
 
     @rule(name=WHO, until=st.integers(0, 12) | st.just(10**6))
     def look(self, name: str, until: int) -> None:
-        """The newest card of each of the others that is whole, or that was when it was read."""
+        """The newest manifest of each of the others that is whole, or that was when it was read."""
         worker, found = self.workers[name], {}
         for other in self.workers.keys() - {name}:
             for path in self.there(other):
@@ -509,32 +509,32 @@ class Shore(RuleBasedStateMachine):
                 worker.lost.add(here)
                 worker.faults += 1
         seen = worker.visible(until)
-        assert [(card.worker, card.generation) for card in seen] == sorted(found.items())
-        for card in seen:
-            slot = self.workers[card.worker].space.slot
-            assert (card.columns, card.sizes) == (COLUMNS, [len(x) for x in states(slot, card.generation)])
-            np.testing.assert_array_equal(card.rows, rows(slot, card.generation))
-            worker.known[card.worker] = card
+        assert [(manifest.worker, manifest.generation) for manifest in seen] == sorted(found.items())
+        for manifest in seen:
+            slot = self.workers[manifest.worker].space.slot
+            assert (manifest.columns, manifest.sizes) == (COLUMNS, [len(x) for x in states(slot, manifest.generation)])
+            np.testing.assert_array_equal(manifest.rows, rows(slot, manifest.generation))
+            worker.known[manifest.worker] = manifest
 
     @rule(name=WHO, until=st.integers(0, 12) | st.just(10**6), row=st.integers(0, N - 1))
     def read(self, name: str, until: int, row: int) -> None:
-        """A state as it was published, or none: then its card is not seen any more. The card may have been read before."""
+        """A state as it was published, or none: then its manifest is not seen again. It may have been read before."""
         worker = self.workers[name]
-        for card in worker.known.values():
-            if (card.worker, card.generation) not in worker.lost:
-                self._read(worker, card, row)
+        for manifest in worker.known.values():
+            if (manifest.worker, manifest.generation) not in worker.lost:
+                self._read(worker, manifest, row)
         self.look(name, until)
 
-    def _read(self, worker: Witness, card: Published, row: int) -> None:
-        path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
-        expected = states(self.workers[card.worker].space.slot, card.generation)
+    def _read(self, worker: Witness, manifest: Published, row: int) -> None:
+        path = self.path / "published" / manifest.worker / f"{manifest.generation:08d}.states"
+        expected = states(self.workers[manifest.worker].space.slot, manifest.generation)
         begin = sum(len(x) for x in expected[:row])
         if path.is_file() and path.read_bytes()[begin : begin + len(expected[row])] == expected[row]:
-            assert worker.space.read(card, row) == expected[row]
+            assert worker.space.read(manifest, row) == expected[row]
         else:
             with pytest.raises(Lost):
-                worker.space.read(card, row)
-            worker.lost.add((card.worker, card.generation))
+                worker.space.read(manifest, row)
+            worker.lost.add((manifest.worker, manifest.generation))
             worker.faults += path.exists()  # what has been removed since is no fault
 
     @precondition(lambda self: any(worker.lost for worker in self.workers.values()))
@@ -580,7 +580,7 @@ def test_foreign_things_are_left_alone(join, tmp_path):
     (tmp_path / "published" / "a" / "notes.txt").write_text("x")
     (tmp_path / "published" / "a" / "99999999.json.bak").write_text("x")
     (tmp_path / "README").write_text("x")
-    assert [card.generation for card in b.visible()] == [3] and not b.notes
+    assert [manifest.generation for manifest in b.visible()] == [3] and not b.notes
     a.publish(4)
     assert (tmp_path / "published" / "a" / "notes.txt").exists()
 
@@ -708,7 +708,7 @@ def test_forged_cards_are_skipped(join, tmp_path, changes):
     join("b").publish(2)
     (tmp_path / "published" / "b" / "00000003.json").write_bytes(seal(CARD | changes))
     a = join("a")
-    assert [card.generation for card in a.visible()] in ([2], [])  # of one that fits no other, none is believed
+    assert [manifest.generation for manifest in a.visible()] in ([2], [])  # of one that fits no other, none is believed
     assert len(a.notes) == 1
 
 
@@ -719,12 +719,12 @@ def test_what_is_no_card_in_the_place_of_one(join, tmp_path):
     (folder / "00000004.json").mkdir()
     (folder / "00000005.json").write_text("[" * 100_000)
     (tmp_path / "published" / os.fsdecode(b"\xff")).mkdir()
-    (card,) = a.visible()
-    assert card.generation == 2 and len(a.notes) == 3
+    (manifest,) = a.visible()
+    assert manifest.generation == 2 and len(a.notes) == 3
     (folder / "00000002.states").unlink()
     os.mkfifo(folder / "00000002.states")
     with pytest.raises(Lost):
-        a.space.read(card, 0)
+        a.space.read(manifest, 0)
 
 
 def test_folders_where_a_worker_cleans_up(join, tmp_path):

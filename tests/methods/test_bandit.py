@@ -21,7 +21,7 @@ def bandit(start: dict[str, float], arms: tuple[float, ...] = (0.0, 0.5)) -> Pur
     return Dvd(arms).evolver(SearchSpace({}, {}, start), 8)
 
 
-def cards(fitness: list[float], hyper: dict[str, np.ndarray]) -> PopulationStats:
+def stats_of(fitness: list[float], hyper: dict[str, np.ndarray]) -> PopulationStats:
     n = len(fitness)
     zeros = np.zeros(n, np.int64)
     return PopulationStats(np.arange(n), zeros, zeros, np.array(fitness), np.zeros(n), zeros, hyper)
@@ -33,7 +33,7 @@ def live(evolver: Any, bests: list[float], seed: int = 0) -> list[dict[str, Any]
     states = [state]
     for generation, best in enumerate(bests, 1):
         state, decision = evolver.decide(
-            (seed, generation), state, cards([best, -9.0, np.nan, -5], hyper), np.arange(N)
+            (seed, generation), state, stats_of([best, -9.0, np.nan, -5], hyper), np.arange(N)
         )
         hyper = decision.hyper
         np.testing.assert_array_equal(decision.parents, np.arange(N))
@@ -59,7 +59,7 @@ def test_members_of_others_win_nothing():
     state, hyper = evolver.init((0,), np.arange(N))
     both = {name: np.tile(x, 2) for name, x in hyper.items()}
     for best in (1.0, 2.0, 3.0):
-        seen = cards([best] * N + [50.0] * N, both)
+        seen = stats_of([best] * N + [50.0] * N, both)
         state, _ = evolver.decide((0, 1), state, seen, np.arange(N))
     assert state["best"] == 3 and state["wins"].sum() == 2 and state["losses"].sum() == 0
 
@@ -69,7 +69,7 @@ def test_the_arm_is_the_weight_of_all_members():
     for seed in range(10):
         state, hyper = evolver.init((seed,), np.arange(N))
         np.testing.assert_array_equal(hyper["diversity"], np.full(N, [0.1, 0.5][int(state["arm"])], np.float32))
-        state, decision = evolver.decide((seed, 1), state, cards([0.0] * N, hyper), np.arange(N))
+        state, decision = evolver.decide((seed, 1), state, stats_of([0.0] * N, hyper), np.arange(N))
         np.testing.assert_array_equal(
             decision.hyper["diversity"], np.full(N, [0.1, 0.5][int(state["arm"])], np.float32)
         )
@@ -104,7 +104,7 @@ def test_the_better_arm_prevails():
     for generation in range(1, 120):
         fitness += 1.0 if rng.random() < (0.9 if state["arm"] == 1 else 0.1) else -1.0
         taken.append(int(state["arm"]))
-        state, decision = evolver.decide((0, generation), state, cards([fitness] * N, hyper), np.arange(N))
+        state, decision = evolver.decide((0, generation), state, stats_of([fitness] * N, hyper), np.arange(N))
         hyper = decision.hyper
     assert np.mean(taken[-50:]) > 0.9
 

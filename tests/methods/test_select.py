@@ -26,7 +26,7 @@ def make(fitness, std=NAN, episodes=1) -> PopulationStats:
 
 
 def measured(returns) -> PopulationStats:
-    """The cards of members with these episodes."""
+    """PopulationStats of members with these episodes."""
     known = [[r for r in episodes if r == r] for episodes in returns]
     return make(
         [statistics.fmean(k) if k else NAN for k in known],
@@ -35,17 +35,17 @@ def measured(returns) -> PopulationStats:
     )
 
 
-def decide(selector, cards, generation=0) -> tuple[list[int], list[bool]]:
-    selection = selector((7, generation), cards, np.arange(len(cards.uid)))
+def decide(selector, population, generation=0) -> tuple[list[int], list[bool]]:
+    selection = selector((7, generation), population, np.arange(len(population.uid)))
     return selection.parents.tolist(), selection.explore.tolist()
 
 
-def copies(selector, cards, generations=400) -> np.ndarray:
+def copies(selector, population, generations=400) -> np.ndarray:
     """How often each member [child, parent] took each parent."""
-    n = len(cards.uid)
+    n = len(population.uid)
     counts = np.zeros((n, n))
     for generation in range(generations):
-        counts[np.arange(n), decide(selector, cards, generation)[0]] += 1
+        counts[np.arange(n), decide(selector, population, generation)[0]] += 1
     return counts / generations
 
 
@@ -132,8 +132,8 @@ def test_tournament_copies_only_the_better():
 
 
 def test_tournament_between_equals_is_a_coin_toss_with_one_winner():
-    cards = make([0.0, 0.0])
-    outcomes = [tuple(decide(Tournament(), cards, generation)[0]) for generation in range(300)]
+    population = make([0.0, 0.0])
+    outcomes = [tuple(decide(Tournament(), population, generation)[0]) for generation in range(300)]
     assert set(outcomes) == {(0, 0), (1, 1)}
     assert outcomes.count((0, 0)) == pytest.approx(150, abs=35)
 
@@ -149,13 +149,13 @@ def test_tournament_rescues_every_diverged_member():
 
 def test_threshold_by_hand():
     # Mean 2, standard deviation 1.414: the margin is 0.5 x 1.414 = 0.707.
-    cards = make([0, 1, 2, 3, 4])
-    seen = [decide(Threshold(0.5, 0.025), cards, generation) for generation in range(60)]
+    population = make([0, 1, 2, 3, 4])
+    seen = [decide(Threshold(0.5, 0.025), population, generation) for generation in range(60)]
     assert {tuple(parents[2:]) for parents, _ in seen} == {(2, 3, 4)}
     assert {parents[0] for parents, _ in seen} == {parents[1] for parents, _ in seen} == {3, 4}
     assert all(explore == [True, True, False, False, False] for _, explore in seen)
-    assert decide(Threshold(0.5, 1.5), cards)[1] == [True, False, False, False, False]
-    assert decide(Threshold(0.5, 2.0), cards)[1] == [False] * 5  # strictly below
+    assert decide(Threshold(0.5, 1.5), population)[1] == [True, False, False, False, False]
+    assert decide(Threshold(0.5, 2.0), population)[1] == [False] * 5  # strictly below
 
 
 @given(st.lists(st.integers(-800, -200).map(lambda x: x / 10) | st.just(NAN), min_size=2, max_size=12), SEEDS)
@@ -174,8 +174,8 @@ def test_threshold_by_brute_force(fitness, seed):
 
 
 def test_threshold_with_nobody_above_explores_in_place():
-    cards = make([10, 10, 10, 10, 0])  # mean 8, margin 4: nobody is above 12
-    assert decide(Threshold(1.0, 0.0), cards) == ([0, 1, 2, 3, 4], [False] * 4 + [True])
+    population = make([10, 10, 10, 10, 0])  # mean 8, margin 4: nobody is above 12
+    assert decide(Threshold(1.0, 0.0), population) == ([0, 1, 2, 3, 4], [False] * 4 + [True])
     parents, explore = decide(Threshold(), make([5, 5, 5, NAN]))  # equal members, at the best possible return say
     assert explore == [False] * 3 + [True] and parents[:3] == [0, 1, 2] and parents[3] != 3
 
@@ -193,10 +193,10 @@ EPISODES = st.lists(st.integers(-400, 400).map(lambda x: x / 100), min_size=2, m
 @given(EPISODES, EPISODES, SEEDS)
 def test_t_test_agrees_with_scipy(one, other, seed):
     assume(len({*one}) > 1 and len({*other}) > 1 and statistics.fmean(one) != statistics.fmean(other))
-    cards = measured([one, other])
-    worse, better = np.argsort(cards.fitness)
+    population = measured([one, other])
+    worse, better = np.argsort(population.fitness)
     pvalue = stats.ttest_ind(one, other, equal_var=False).pvalue
-    parents, explore = decide(TTest(p=0.1), cards, seed)
+    parents, explore = decide(TTest(p=0.1), population, seed)
     assert parents[better] == better
     assert explore[worse] == (parents[worse] == better) == (pvalue < 0.1)
 
@@ -241,13 +241,13 @@ def test_t_test_by_deviation_and_episodes(deviation, episodes, copied):
 
 def test_t_test_of_a_whole_population_agrees_with_scipy():
     generator = np.random.default_rng(2)
-    cards = make(generator.normal(size=12), generator.uniform(0.2, 2, 12), generator.integers(2, 20, 12))
+    population = make(generator.normal(size=12), generator.uniform(0.2, 2, 12), generator.integers(2, 20, 12))
     p = [
-        [stats.ttest_ind_from_stats(*a, *b, equal_var=False).pvalue for b in zip(*cards[3:6], strict=True)]
-        for a in zip(*cards[3:6], strict=True)
+        [stats.ttest_ind_from_stats(*a, *b, equal_var=False).pvalue for b in zip(*population[3:6], strict=True)]
+        for a in zip(*population[3:6], strict=True)
     ]
-    beaten = (np.array(p) < 0.05) & (cards.fitness[:, None] < cards.fitness)  # [member, opponent]
-    copied = copies(TTest(), cards, 200) > 0  # each pair meets with certainty: (10 / 11) ** 200 is 5e-9
+    beaten = (np.array(p) < 0.05) & (population.fitness[:, None] < population.fitness)  # [member, opponent]
+    copied = copies(TTest(), population, 200) > 0  # each pair meets with certainty: (10 / 11) ** 200 is 5e-9
     assert np.array_equal(copied & ~np.eye(12, dtype=bool), beaten) and 10 < beaten.sum() < 60
 
 

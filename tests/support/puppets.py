@@ -6,7 +6,7 @@ whose it is, when, and of that fitness: so whatever is read can be judged, and e
 
 The driver kills puppets (and starts them again under their names), pauses them, replaces them by others while they are
 paused, and tears, flips, deletes, duplicates and delays their files. A puppet that crashes, reads a state that is not
-what its card says, or goes back behind what it has published ends with a message. Prints what was done and what came of
+what its manifest says, or goes back behind what it has published ends with a message. Prints what was done and what came of
 it as JSON.
 """
 
@@ -69,16 +69,18 @@ def puppet(path: Path, name: str) -> None:
         fitness = np.array([draw.random() for _ in uid])
         own = np.stack([uid, np.full(MEMBERS, generation), fitness], 1).astype(np.float64)
         parents = own.copy()
-        for card in space.visible(generation, COLUMNS):
-            assert card.generation <= generation, f"{card.worker} is ahead: {card.generation} > {generation}"
+        for manifest in space.visible(generation, COLUMNS):
+            assert manifest.generation <= generation, (
+                f"{manifest.worker} is ahead: {manifest.generation} > {generation}"
+            )
             row = draw.randrange(MEMBERS)
             try:
-                found = space.read(card, row)
+                found = space.read(manifest, row)
             except Lost:
                 counts["lost"] += 1
                 continue
-            assert found == state(*card.rows[row]), f"a state of {card.worker} is not what its card says"
-            parents[draw.randrange(MEMBERS)] = card.rows[row]
+            assert found == state(*manifest.rows[row]), f"a state of {manifest.worker} is not what its manifest says"
+            parents[draw.randrange(MEMBERS)] = manifest.rows[row]
             counts["adopted"] += 1
         files.lineage.write([record(*rows) for rows in zip(own, parents, strict=True)])
         files.metrics.write([{"generation": generation}])

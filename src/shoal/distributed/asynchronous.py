@@ -33,7 +33,7 @@ class Worker:
     def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
         """Decide for these members among all that are no further than they are.
 
-        Where the state of a chosen parent is gone, or is not what its card says, the decision is taken again without it.
+        Where the state of a chosen parent is gone, or is not what its manifest says, the decision is taken again without it.
         """
         stats = shared.members
         states = [self.shard.snapshot(row) for row in range(len(stats.uid))]
@@ -42,48 +42,50 @@ class Worker:
         own: list[tuple[Published | None, int]] = [(None, row) for row in range(len(rows))]
         while True:
             others = self._others(stats, generation, names)
-            table = np.concatenate([rows, *(card.rows for card in others)])
+            table = np.concatenate([rows, *(manifest.rows for manifest in others)])
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], stats, {})
-            sources = own + [(card, row) for card in others for row in range(len(card.rows))]
+            sources = own + [(manifest, row) for manifest in others for row in range(len(manifest.rows))]
             mine = np.argsort(order)[: len(rows)]
             evolution, decision = decide(visible, mine)
             if not isinstance(decision, Decision):
                 raise BadField("method", "its evolver weighs members for a mean, which workers do not share")
             parents = [sources[row] for row in order[decision.parents]]
             with suppress(Lost):
-                arrived = {i: self._read(card, row) for i, (card, row) in enumerate(parents) if card is not None}
+                arrived = {
+                    i: self._read(manifest, row) for i, (manifest, row) in enumerate(parents) if manifest is not None
+                }
                 break
-        local = np.array([row if card is None else i for i, (card, row) in enumerate(parents)])
+        local = np.array([row if manifest is None else i for i, (manifest, row) in enumerate(parents)])
         metrics = self.shard.apply(decision.part(np.arange(len(rows)), local), arrived)
         learned = [states[row][0] for row in wanted]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)
         return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics) | metrics, publish)
 
-    def _read(self, card: Published, row: int) -> PyTree:
-        """Weights of a member of another worker. Raises Lost, and the card is no longer visible."""
-        data = self._workspace.read(card, row)
+    def _read(self, manifest: Published, row: int) -> PyTree:
+        """Weights of a member of another worker. Raises Lost, and the manifest is no longer visible."""
+        data = self._workspace.read(manifest, row)
         try:
             return unpack(data, self._kind.snapshot)
         except Damaged as error:
-            self._workspace.reject(card, f"{error}")
-            raise Lost(card.worker) from error
+            self._workspace.reject(manifest, f"{error}")
+            raise Lost(manifest.worker) from error
 
     def _others(self, stats: PopulationStats, generation: int, names: list[str]) -> list[Published]:
         """Stats of others who have done half as many generations or more: members of a worker that has ended, or has just
         begun, would be the worst for ever. A member that is there twice, in a copied folder perhaps, is seen once."""
         seen, others = set(stats.uid.tolist()), list[Published]()
-        for card in self._workspace.visible(generation, names):
-            if not sound(card.rows, names, card.generation):
-                self._workspace.reject(card, "its numbers are no card's")
+        for manifest in self._workspace.visible(generation, names):
+            if not sound(manifest.rows, names, manifest.generation):
+                self._workspace.reject(manifest, "its statistics are not valid")
                 continue
-            if 2 * (card.generation + 1) <= generation:
+            if 2 * (manifest.generation + 1) <= generation:
                 continue
-            uid = set(card.rows[:, 0].astype(np.int64).tolist())
-            if seen & uid or len(uid) < len(card.rows):
-                self._workspace.reject(card, "its members are another worker's")
+            uid = set(manifest.rows[:, 0].astype(np.int64).tolist())
+            if seen & uid or len(uid) < len(manifest.rows):
+                self._workspace.reject(manifest, "its members are another worker's")
             else:
                 seen |= uid
-                others.append(card)
+                others.append(manifest)
         return others

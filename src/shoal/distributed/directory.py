@@ -6,7 +6,7 @@ workers ever have the same name, and readers verify checksums.
     experiment.yaml     what all workers train
     slots/0003          the worker with the number 3: its name
     leases/NAME         the process that works under this name; its modification time is updated while it runs
-    published/NAME/     00000012.states and then 00000012.json, its card, for some generations; where the worker makes them
+    published/NAME/     00000012.states and then 00000012.json, its manifest, for some generations; where they are made
     workers/NAME/       the worker's own run directory
     final_selection.json  the best of their champions, once the last worker has ended
     stop                renewed when all that are at work shall end after their generation
@@ -42,7 +42,7 @@ STOP = "stop"
 
 
 class Lost(Exception):
-    """A published state that is missing, or does not match its card."""
+    """A published state that is missing, or does not match its manifest."""
 
 
 class Published(NamedTuple):
@@ -72,14 +72,14 @@ class Workspace:
     """A directory that workers share, as seen by one of them.
 
     keep: the number of newest published generations that are kept; for older ones, see `is_kept`.
-    pause: called while waiting, and may raise. note: called once with a message for each card that is skipped.
+    pause: called while waiting, and may raise. note: called once with a message for each manifest that is skipped.
     every: generations between two that are published.
     """
 
     def __init__(self, path: Path, keep: int, pause: Callable[[], None], note: Callable[[str], None], every: int = 1):
         self.path, self._keep, self._pause, self._note, self._every = path, keep, pause, note, every
         self._lost: set[tuple[str, int]] = set()
-        self._known: dict[str, Published] = {}  # the newest card that was read of each worker
+        self._known: dict[str, Published] = {}  # the newest manifest that was read of each worker
         self._lease: Lease | None = None
         self.staging: atomic.Staging
         self.name, self.slot = "", -1
@@ -158,12 +158,12 @@ class Workspace:
     # --------------------------------------------------------------------------------------- publishing
 
     def publish(self, generation: int, columns: list[str], rows: np.ndarray, states: Sequence[bytes]) -> None:
-        """Publish the members of a generation: first the states, then the card.
+        """Publish the members of a generation: first the states, then the manifest.
 
         Raises OSError when the directory cannot be written by this process, or not any more.
         """
         folder = self.path / "published" / self.name
-        card = {
+        manifest = {
             "generation": generation,
             "columns": columns,
             "rows": to_json(rows),
@@ -171,10 +171,10 @@ class Workspace:
             "checksums": [zlib.crc32(x) for x in states],
         }
         self.staging.write(folder / f"{generation:08d}.states", b"".join(states))
-        self.staging.write(folder / f"{generation:08d}.json", atomic.seal(card))
+        self.staging.write(folder / f"{generation:08d}.json", atomic.seal(manifest))
         for old in self._generations(self.name):
             if not is_kept(old // self._every, generation // self._every, self._keep):
-                for suffix in ("json", "states"):  # the card first: without it, no reader opens the states
+                for suffix in ("json", "states"):  # the manifest first: without it, no reader opens the states
                     self.staging.remove(folder / f"{old:08d}.{suffix}")
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
@@ -182,7 +182,7 @@ class Workspace:
         what they would now live again, and otherwise."""
         for generation in reversed(self._generations(self.name)):
             with suppress(Damaged):
-                if generation >= first and np.array_equal(self._card(self.name, generation).rows[:, 0], uid):
+                if generation >= first and np.array_equal(self._manifest(self.name, generation).rows[:, 0], uid):
                     problem = (
                         f"others may have copied its generation {generation}, and its own files have lost that: "
                         f"they end before generation {first}"
@@ -192,7 +192,7 @@ class Workspace:
     # ------------------------------------------------------------------------------------------ reading
 
     def visible(self, generation: int, columns: list[str]) -> list[Published]:
-        """The newest readable card of every other worker up to `generation`, by name.
+        """The newest readable manifest of every other worker up to `generation`, by name.
 
         Only stats with these columns are believed. Raises OSError where somebody else has this
         worker's name: it decides nothing any more.
@@ -201,49 +201,49 @@ class Workspace:
         self._lease.check()
         names = {p.name for p in (self.path / "published").iterdir() if p.is_dir() and NAME.fullmatch(p.name)}
         workers = sorted(names - {self.name})
-        stats = [card for name in workers if (card := self._newest(name, generation))]
-        foreign = [card for card in stats if card.columns != columns]
-        for card in foreign:
-            self.reject(card, "it is of another experiment")
-        return [card for card in stats if card not in foreign]
+        stats = [manifest for name in workers if (manifest := self._newest(name, generation))]
+        foreign = [manifest for manifest in stats if manifest.columns != columns]
+        for manifest in foreign:
+            self.reject(manifest, "it is of another experiment")
+        return [manifest for manifest in stats if manifest not in foreign]
 
-    def reject(self, card: Published, why: str) -> None:
-        """Ignore a card from now on."""
-        worker, generation, *_ = card
+    def reject(self, manifest: Published, why: str) -> None:
+        """Ignore a manifest from now on."""
+        worker, generation, *_ = manifest
         self._skip(worker, generation, f"skipping generation {generation} of worker {worker}: {why}")
 
-    def read(self, card: Published, row: int) -> bytes:
-        """The state of a member. Raises Lost, and the card is no longer visible."""
-        path = self.path / "published" / card.worker / f"{card.generation:08d}.states"
-        why: str | None = f"{path} does not match its card"
+    def read(self, manifest: Published, row: int) -> bytes:
+        """The state of a member. Raises Lost, and the manifest is no longer visible."""
+        path = self.path / "published" / manifest.worker / f"{manifest.generation:08d}.states"
+        why: str | None = f"{path} does not match its manifest"
         try:
             with atomic.open_file(path) as file:
-                begin, size = sum(card.sizes[:row]), card.sizes[row]
+                begin, size = sum(manifest.sizes[:row]), manifest.sizes[row]
                 there = begin + size <= os.fstat(file.fileno()).st_size and size <= (host_memory() or math.inf)
                 file.seek(begin)
                 data = file.read(size) if there else b""
-            if len(data) == card.sizes[row] and zlib.crc32(data) == card.checksums[row]:
+            if len(data) == manifest.sizes[row] and zlib.crc32(data) == manifest.checksums[row]:
                 return data
         except FileNotFoundError:
-            why = None  # removed since the card was read
+            why = None  # removed since the manifest was read
         except OSError as error:
             why = f"{path} cannot be read: {error.strerror}"
         except Irregular as error:
             why = str(error)
-        self._skip(card.worker, card.generation, why)
+        self._skip(manifest.worker, manifest.generation, why)
         raise Lost(path)
 
     def _newest(self, worker: str, generation: int) -> Published | None:
         for g in reversed(self._generations(worker)):
             if g <= generation and (worker, g) not in self._lost:
                 try:
-                    return self._card(worker, g)
+                    return self._manifest(worker, g)
                 except Damaged as error:
                     gone = isinstance(error.__cause__, FileNotFoundError)
-                    self._skip(worker, g, None if gone else f"skipping a damaged card: {error}")
+                    self._skip(worker, g, None if gone else f"skipping a damaged manifest: {error}")
         return None
 
-    def _card(self, worker: str, generation: int) -> Published:
+    def _manifest(self, worker: str, generation: int) -> Published:
         known = self._known.get(worker)
         if known is None or known.generation != generation:
             path = self.path / "published" / worker / f"{generation:08d}.json"
@@ -252,10 +252,10 @@ class Workspace:
                 names, rows = [str(x) for x in content["columns"]], np.array(content["rows"], float)
                 sizes, checksums = ([int(x) for x in content[name]] for name in ("sizes", "checksums"))
             except (KeyError, TypeError, ValueError, OverflowError) as error:
-                raise Damaged(f"{path.parent}: {path.name} is no card") from error
+                raise Damaged(f"{path.parent}: {path.name} is no manifest") from error
             n = len(sizes) if all(0 <= x < 2**48 for x in sizes) else -1
             if (content.get("generation"), len(checksums), rows.shape) != (generation, n, (n, len(names))):
-                raise Damaged(f"{path.parent}: {path.name} is not the card of this generation")
+                raise Damaged(f"{path.parent}: {path.name} is not the manifest of this generation")
             self._known[worker] = known = Published(worker, generation, names, rows, sizes, checksums)
         return known
 
