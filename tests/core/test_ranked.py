@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
 from shoal.core.population import Contenders, PopulationStats
+from shoal.distributed.synchronous import KnownMembers
+from shoal.members.protocol import Outcome
+from shoal.run import race
 
 NAN, EPISODES = math.nan, 8
 
@@ -17,7 +21,7 @@ def successes(counts: list[float], then: list[float], episodes: int = EPISODES) 
     share = np.array(counts) / episodes
     std = np.sqrt(share * (1 - share) * episodes / (episodes - 1)) if episodes > 1 else np.full(len(counts), NAN)
     whole = np.arange(len(counts))
-    return PopulationStats(whole, whole, whole, share, std, whole * 0 + episodes, {}, then=np.array(then))
+    return PopulationStats(whole, whole, whole, share, std, whole * 0 + episodes, {}, then=np.array(then, float))
 
 
 @pytest.mark.parametrize(
@@ -63,3 +67,24 @@ def test_more_episodes_of_some() -> None:
     broken = stats.with_more(np.array([0, 1]), np.array([[10.0, np.inf], [10.0, 10.0]]))
     assert np.isnan(broken.fitness[0]) and broken.fitness[1:].tolist() == [2.0, 3.0]
     assert np.isnan(stats._replace(episodes=np.ones(3, int)).with_more(np.array([0, 1]), np.ones((2, 1))).std[:2]).all()
+
+
+def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its episodes count for what breaks ties as for the fitness."""
+    members, seen = successes([0, 0, 0], [1, 4, 3]), list[PopulationStats]()
+
+    def in_doubt(state: None, stats: PopulationStats, round_: int) -> np.ndarray:
+        seen.append(stats)
+        return np.arange(1 - round_, 3 - round_)[: 2 - 2 * round_]
+
+    monkeypatch.setattr(race, "Policy", MagicMock())
+    monkeypatch.setattr(race, "of_row", MagicMock())
+    monkeypatch.setattr(race, "derive", MagicMock())
+    c, state = MagicMock(), MagicMock()
+    c.plan.evolver.in_doubt = in_doubt
+    state.shard.evaluation_steps, state.done = 0, 0
+    state.shard.test.return_value = Outcome(np.zeros((2, 8)), 16, np.array([[0.0] * 8, [9.0] * 8]))
+    after = race.after_race(c, state, KnownMembers(members, members, {}, 0, False, 0.0))
+    assert after.members.then is not None and after.members.then.tolist() == [1.0, 1.5, 5.5]
+    assert [stats.fitness.tolist() for stats in seen] == [[0, 2, 1], [0, 1, 2]]
+    assert after.evaluation_steps == 16

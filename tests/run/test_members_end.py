@@ -81,11 +81,10 @@ def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pyt
     and the steps are counted; in CartPole they are the returns."""
     played, with_more = list[np.ndarray](), PopulationStats.with_more
 
-    def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray) -> PopulationStats:
+    def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray, then: None) -> PopulationStats:
         played.append(returns)
-        return with_more(
-            self, rows, np.arange(len(rows), 0, -1.0)[:, None] * -1e3 + returns * 0
-        )  # the less fit one does better
+        less_fit_is_better = np.arange(len(rows), 0, -1.0)[:, None] * -1e3 + returns * 0
+        return with_more(self, rows, less_fit_is_better, then)
 
     monkeypatch.setattr(PopulationStats, "with_more", watched)
     summary = train(halving(tmp_path / "run", method=HALVING | {"race": True})).summary

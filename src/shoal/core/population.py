@@ -48,19 +48,17 @@ class PopulationStats(NamedTuple):
         arrays = {name: x[rows] for name, x in self.arrays.items()}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
-    def with_more(self, rows: np.ndarray, returns: np.ndarray) -> PopulationStats:
+    def with_more(self, rows: np.ndarray, returns: np.ndarray, then: np.ndarray | None = None) -> PopulationStats:
         """The same after more episodes of the members in K rows, returns [K, E], which the others have not played: these are
-        easier or harder for all who play them, so the mean of the K members stays."""
+        easier or harder for all who play them, so the mean of the K members stays; and so for `then` [K, E]."""
         n, (_, k) = self.episodes[rows], returns.shape
-        fitness, std, episodes = self.fitness.copy(), self.std.copy(), self.episodes.copy()
-        means = np.where(np.isfinite(returns), returns, np.nan).mean(1)
-        pooled = (n * fitness[rows] + k * means) / (n + k)
+        std, episodes = self.std.copy(), self.episodes.copy()
+        fitness, means = _merged(self.fitness, rows, n, returns)
         squares = (n - 1) * np.nan_to_num(std[rows]) ** 2 + np.square(returns - means[:, None]).sum(1)
-        known = np.isfinite(pooled)
-        fitness[rows] = pooled + (fitness[rows] - pooled)[known].sum() / max(known.sum(), 1)
         std[rows] = np.sqrt(np.where(n + k > 2, squares / np.maximum(n + k - 2, 1), np.nan))
         episodes[rows] = n + k
-        return self._replace(fitness=fitness, std=std, episodes=episodes)
+        breaks = self.then if self.then is None or then is None else _merged(self.then, rows, n, then)[0]
+        return self._replace(fitness=fitness, std=std, episodes=episodes, then=breaks)
 
     def ranked(self) -> PopulationStats:
         """The same, with `ranks` as fitness where something breaks its ties; as they are exact, without a standard
@@ -69,6 +67,17 @@ class PopulationStats(NamedTuple):
             return self
         rank = ranks(self.fitness, self.std, self.episodes, self.then)
         return self._replace(fitness=rank, std=np.zeros(len(rank)))
+
+
+def _merged(before: np.ndarray, rows: np.ndarray, n: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means [M] of which those in K rows, of n [K] episodes, have more [K, E], and keep their own mean; and the means of
+    the new ones [K]."""
+    merged, k = before.copy(), more.shape[1]
+    means = np.where(np.isfinite(more), more, np.nan).mean(1)
+    pooled = (n * before[rows] + k * means) / (n + k)
+    known = np.isfinite(pooled)
+    merged[rows] = pooled + (before[rows] - pooled)[known].sum() / max(known.sum(), 1)
+    return merged, means
 
 
 def of_row(values: Mapping[str, Any], row: int) -> dict[str, float]:
