@@ -31,7 +31,7 @@ from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.schedule import print_schedule
-from shoal.run.champion import champion_told, load_champion
+from shoal.run.champion import champion_of_manifest, load_champion
 from shoal.run.rundir import RunDirectory, read_totals
 from shoal.study.study_file import budgets, read, trials
 
@@ -206,7 +206,7 @@ def resume(run: Path) -> Any:
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
     learned = state["run"]["earlier"]
-    best = replace(champion_told(told.earlier[0], ""), learned=learned[0]) if told.earlier else NOBODY
+    best = replace(champion_of_manifest(told.earlier[0], ""), learned=learned[0]) if told.earlier else NOBODY
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return None if notes else manifest["generation"]  # a note: the newest checkpoint was not taken, but one before it

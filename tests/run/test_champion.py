@@ -282,7 +282,9 @@ def test_no_champion_yet(tmp_path: Path, said: Said) -> None:
     said(error.value)
 
 
-@pytest.mark.parametrize("when", [(champions, "champion_told"), (checkpoint, "host_memory")], ids=["after", "between"])
+@pytest.mark.parametrize(
+    "when", [(champions, "champion_of_manifest"), (checkpoint, "host_memory")], ids=["after", "between"]
+)
 def test_a_champion_that_is_replaced_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: tuple[Any, str]
 ) -> None:

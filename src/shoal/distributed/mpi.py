@@ -181,13 +181,13 @@ class Watch:
         self._roll.answer()
         if self._asked:
             self._asked = False
-            self._tell(waited)
+            self._report_missing(waited)
             self._due = min(2 * waited, max(self._limit, waited + FIRST))
         elif waited >= self._due:
             self._roll.ask()
             self._asked, self._next = True, now + ANSWER
 
-    def _tell(self, waited: float) -> None:
+    def _report_missing(self, waited: float) -> None:
         missing = self._roll.missing()
         if not missing or self._roll.rank > min(self._roll.waiting):
             return

@@ -146,13 +146,13 @@ class Driver:
         if live is not None:
             live.update(view(self._path, self._states()))
         elif not self._quiet:
-            self._tell()
+            self._print_progress()
         if now > self._next_page:
             self._next_page = now + PAGE
             write_report(self._path)
             self._next_page = now + max(PAGE, 20 * (time.monotonic() - now))
 
-    def _tell(self) -> None:
+    def _print_progress(self) -> None:
         rows = [row for row in glances(self._path) if row.name in self._crew.names]
         slowest = min((row.done for row in rows), default=0) if len(rows) == len(self._launched) else 0
         if slowest > self._slowest:

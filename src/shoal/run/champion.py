@@ -162,7 +162,7 @@ def load_champion(
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
     try:
         arrays, manifest = checkpoint.read_arrays(folder, run)
-        best = champion_told(manifest, f"{folder}: ")
+        best = champion_of_manifest(manifest, f"{folder}: ")
         spec = _spec(folder, manifest.get("spec"))
         acting = acting_of(with_structure(experiment, best.hyper), spec, folder)
         learned = checkpoint.restore(folder, arrays, acting.learned)
@@ -203,7 +203,7 @@ def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     return Champion(acting, champion.spec, one, run)
 
 
-def champion_told(told: Any, place: str) -> ChampionSoFar:
+def champion_of_manifest(told: Any, place: str) -> ChampionSoFar:
     """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
     if isinstance(told, dict):
         known = {"fitness": told["fitness"]} if "fitness" in told else {}

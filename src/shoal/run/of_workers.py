@@ -23,7 +23,7 @@ from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.members.protocol import Pause
 from shoal.run import checkpoint
-from shoal.run.champion import champion_told
+from shoal.run.champion import champion_of_manifest
 from shoal.run.final_selection import episodes_among, select_champion
 
 FILE = "final_selection.json"
@@ -81,7 +81,7 @@ def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict
         try:
             arrays, manifest = checkpoint.read_arrays(folder, run)
             learned = checkpoint.restore(folder, arrays, plan.kind.acting.learned)
-            found[run.name] = replace(champion_told(manifest, f"{folder}: "), learned=learned)
+            found[run.name] = replace(champion_of_manifest(manifest, f"{folder}: "), learned=learned)
         except BadInput as error:
             note(f"skipping the champion of worker {run.name}: {error}")
     return found

@@ -15,7 +15,7 @@ from shoal.experiment.files import of_run
 from shoal.experiment.plan import Plan
 from shoal.experiment.trust import untrusted
 from shoal.run import checkpoint
-from shoal.run.champion import champion_told
+from shoal.run.champion import champion_of_manifest
 from shoal.run.members import read_members
 
 
@@ -114,7 +114,7 @@ def _population(plan: Plan, run: Path) -> Origin:
 def _champion(plan: Plan, folder: Path) -> Origin:
     """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder, folder)
-    best = champion_told(manifest, f"{folder}: ")
+    best = champion_of_manifest(manifest, f"{folder}: ")
     n, (learned,) = plan.experiment.population, _fitting(plan, folder.parent, [arrays])
     return Origin([learned] * n, {}, str(folder), best.generation, [best.uid] * n)
 

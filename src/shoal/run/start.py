@@ -26,7 +26,7 @@ from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
-from shoal.run.champion import champion_told
+from shoal.run.champion import champion_of_manifest
 from shoal.run.checkpoint import SHARD, to_host
 from shoal.run.context import Context, State
 from shoal.run.control import Control
@@ -114,7 +114,7 @@ def begin(c: Context) -> State:
     state = _first(c, uids, origin)
     if c.leading:
         c.files.create(c.experiment, about_method(c.plan))
-        _tell(c, origin, provenance(c.plan, c.devices, 0))
+        _record_provenance(c, origin, provenance(c.plan, c.devices, 0))
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -150,12 +150,12 @@ def restore(c: Context, trusted: bool) -> State:
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
-        _tell(c, origin, now)
+        _record_provenance(c, origin, now)
     c.processes.exchange.broadcast("ready")
     return state
 
 
-def _tell(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
+def _record_provenance(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
     """Write by what the run is made from here on, and what its members begin with. Say which workers have other versions."""
     worker = c.processes.run_dir
     if worker is not None and (others := unlike(worker, made_by["versions"])):
@@ -229,7 +229,7 @@ def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tup
 
     Raises BadInput, with `place` in front.
     """
-    found = tuple(champion_told(one, place) for one in told)
+    found = tuple(champion_of_manifest(one, place) for one in told)
     if any({*one.hyper} != names for one in found):
         raise Damaged(f"{place}its checkpoint has candidates with other hyperparameters: another experiment made it")
     return found

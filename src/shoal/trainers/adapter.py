@@ -18,7 +18,7 @@ class Adapter:
 
     at_once: int
 
-    def _tell(self, adapter: str, hyper: Mapping[str, float]) -> None:
+    def _describe(self, adapter: str, hyper: Mapping[str, float]) -> None:
         """Describe these hyperparameters, whose defaults are given."""
         live = self._live = {name: LIVE[adapter][name] for name in hyper}
         self.hyper = hyper

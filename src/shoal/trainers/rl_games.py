@@ -79,7 +79,7 @@ class RlGames(adapter.Adapter):
         self._options = {**(config.get("env_config") or {}), **env_options}
         self._objective = objective
         try:
-            self._tell("rl_games", live.of_rl_games(config, self._params["algo"]["name"] == "a2c_continuous"))
+            self._describe("rl_games", live.of_rl_games(config, self._params["algo"]["name"] == "a2c_continuous"))
         except (TypeError, ValueError) as error:
             raise BadRecipe("agent", f"a hyperparameter in its file is no number: {error}") from error
         if "rnn" not in self._params.get("network", {}):
@@ -163,7 +163,7 @@ class RlGames(adapter.Adapter):
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        rl_games_state.tell(self.algo, self._values(hyper))
+        rl_games_state.set_hypers(self.algo, self._values(hyper))
 
     def close(self) -> None:
         """Leave the environments to the other members of the process; the last one closes them."""

@@ -103,7 +103,7 @@ class Sb3(adapter.Adapter):
         values = {**defaults, **self._config}
         if not isinstance(values["learning_rate"], (int, float)):
             raise BadRecipe("config.learning_rate", "must be a number: schedules would begin anew with every interval")
-        self._tell("sb3", live.of_sb3(algorithm.__name__, values))
+        self._describe("sb3", live.of_sb3(algorithm.__name__, values))
         self._tests: list[gymnasium.Env] = []
 
     @property
@@ -189,7 +189,7 @@ class Sb3(adapter.Adapter):
 
     def set_hypers(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        sb3_state.tell(self.model, self._values(hyper))
+        sb3_state.set_hypers(self.model, self._values(hyper))
 
     def close(self) -> None:
         """Close all environments."""

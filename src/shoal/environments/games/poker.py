@@ -8,7 +8,7 @@ from typing import NamedTuple
 from shoal.environments.games.tree import CHANCE, OVER, one_hot
 
 
-def told(moves: str, letters: str, most: int) -> list[int]:
+def encode_moves(moves: str, letters: str, most: int) -> list[int]:
     """Each move as a one among the letters, and zeros for those to come, `most` in all."""
     bits = [bit for move in moves for bit in one_hot(len(letters), letters.index(move))]
     return bits + [0] * (most * len(letters) - len(bits))
@@ -50,7 +50,7 @@ class Kuhn:
 
     def sees(self, state: Dealt) -> list[int]:
         seat = len(state.moves) % 2
-        return one_hot(2, seat) + one_hot(3, state.cards[seat]) + told(state.moves, "pb", 3)
+        return one_hot(2, seat) + one_hot(3, state.cards[seat]) + encode_moves(state.moves, "pb", 3)
 
     def show(self, state: Dealt) -> str:
         return f"card {'JQK'[state.cards[len(state.moves) % 2]]}, moves {state.moves or 'none'}"
@@ -118,7 +118,7 @@ class Leduc:
     def sees(self, state: Hand) -> list[int]:
         seat = len(state.rounds[-1]) % 2
         public = state.cards[2] if len(state.cards) > 2 else None
-        made = [bit for moves in (*state.rounds, "")[:2] for bit in told(moves, "cr", 4)]
+        made = [bit for moves in (*state.rounds, "")[:2] for bit in encode_moves(moves, "cr", 4)]
         return one_hot(2, seat) + one_hot(6, state.cards[seat]) + one_hot(6, public) + made
 
     def show(self, state: Hand) -> str:
