@@ -78,10 +78,11 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
     assert (result.summary["status"], result.summary["generations"]) == ("stopped", 1)
     assert result.summary["champion"] is not None
     (manifest,) = (tmp_path / "run" / "checkpoints").glob("*/manifest.json")
-    manifest.write_bytes(seal(unseal(manifest) | {"seconds": 1000.0}))
+    manifest.write_bytes(seal(unseal(manifest) | {"seconds": 1000.0, "compile_seconds": 900.0}))
     done = resume(tmp_path / "run").summary
     timings = [row["timing"]["seconds"] for row in rows(tmp_path / "run" / "metrics.jsonl")]
     assert done["status"] == "done" and timings[0] < 1000 < timings[1] <= timings[2] <= done["seconds"] < 2000
+    assert 900 <= done["compile_seconds"] < done["seconds"]
     train(tiny(tmp_path / "whole", generations=3))
     same_run(tmp_path / "whole", tmp_path / "run")
 

@@ -178,7 +178,7 @@ def record(run: Path) -> dict[str, Any]:
     result = json.loads((run / "result.json").read_text()) if "result.json" in told else {}
     return {
         "arrays": arrays,
-        "manifests": [_without(m, "seconds", "manifest_crc32") for m in manifests],
+        "manifests": [_without(m, "seconds", "compile_seconds", "manifest_crc32") for m in manifests],
         "lineage": rows(run / "lineage.jsonl"),
         "metrics": [_without(row, "timing") for row in rows(run / "metrics.jsonl")],
         "result": _without(result, "seconds", "compile_seconds", "provenance"),

@@ -41,7 +41,7 @@ def write_whole_run(path: Path) -> Path:
             files.save(
                 generation,
                 PARTS,
-                asdict(Totals(3.5, 512, [best.about()], [], 30.0, 3, Trend([30.0]), 60.0, [0, 1, 2, 3])),
+                asdict(Totals(3.5, 1.5, 512, [best.about()], [], 30.0, 3, Trend([30.0]), 60.0, [0, 1, 2, 3])),
                 2,
                 best,
                 SPEC,

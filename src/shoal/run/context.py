@@ -68,7 +68,7 @@ class State(NamedTuple):
     evaluation_steps: int = 0  # those that only measured them
     clock: float = 0.0  # seconds, as all processes take them, when the members were last measured
     ended_steps: int = 0  # environment steps of the members that have ended
-    earlier_compiling: float = 0.0  # seconds of compiling for shards whose members have ended
+    earlier_compiling: float = 0.0  # seconds of compiling before a resume, and for shards whose members have ended
     episode_length: float = 0.0  # mean steps of the episodes that measured the last generation
     stop: bool = False  # a process has received a signal to stop
     publish: Callable[[], None] = lambda: None  # shows the members to others, once nothing of this can be lost
@@ -90,7 +90,7 @@ class State(NamedTuple):
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds of compiling among them, since it was resumed."""
+        """Seconds of compiling among them."""
         return self.earlier_compiling + self.shard.compile_seconds
 
     def over(self, plan: Plan) -> bool:

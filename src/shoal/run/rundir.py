@@ -34,6 +34,7 @@ class Totals:
     """Totals of the run so far, in the manifest of a checkpoint."""
 
     seconds: float
+    compile_seconds: float
     steps: int
     earlier: list[dict[str, Any]]  # contenders of the final selection, without what they have learned
     last: list[dict[str, Any]]

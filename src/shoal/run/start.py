@@ -216,6 +216,7 @@ def _load(c: Context, generation: int, first: State) -> State:
         trend=totals.trend,
         episode_length=totals.episode_length,
         began=first.began - totals.seconds,
+        earlier_compiling=totals.compile_seconds,
         done=done,
         steps=totals.steps,
         evaluation_steps=tested,
