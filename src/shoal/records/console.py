@@ -213,7 +213,7 @@ def _named(members: np.ndarray) -> str:
 
 def _copies(rows: Rows) -> str:
     pairs = [f"{row['uid']}←{row['parent']}" for row in rows.lineage if row["uid"] != row["parent"]]
-    return " ".join(pairs) if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
+    return " ".join(pairs) or "none" if len(pairs) <= 8 else f"{' '.join(pairs[:7])} … {len(pairs)} in all"
 
 
 def _metric(*path: str | int) -> Column:
