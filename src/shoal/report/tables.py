@@ -64,7 +64,7 @@ def workers(layout: Layout) -> list[Block]:
             ]
         )  # fmt: skip
     heads = ["worker", "champion", "when selected", "last best", "generations"]
-    heads += [*(["copies", "foreign"] if run.method.copies else []), "steps", "time", "compiling", "state"]
+    heads += [*(["copies", "from other workers"] if run.method.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
     found = f"The champion is of worker {name}." if name else "All workers have one champion."
     finding = found if run.champion else "No worker has a champion yet."
