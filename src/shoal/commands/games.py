@@ -38,7 +38,7 @@ def load_player(run: Path, trust_code: bool, member: int | None = None, generati
     e, kind = kind_of(champion.experiment)
     with closing(kind):
         if not of_game(kind):
-            raise BadInput(f"{run} was trained on {e.env_name}, which is no game of two seats")
+            raise BadInput(f"{run} was trained on {e.env_name}, which is not a two-player game")
         tables, probabilities = kind.compiled.environment.game, champion.policy.probabilities
     assert probabilities is not None
     return Player(e.env_name, tables, np.asarray(probabilities(champion.learned, knowledge(tables))))

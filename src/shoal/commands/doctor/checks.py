@@ -67,7 +67,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
 def evaluation(plan: Plan) -> Iterator[Diagnostic]:
     """The cost of an evaluation, where episodes have a limit."""
     if plan.evaluated:
-        yield ok("evaluation", f"{plan.evaluated}; the page says how much of the differences they tell")
+        yield ok("evaluation", f"{plan.evaluated}; the page of the run says how much of the fitness is luck")
 
 
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
