@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from shoal.core.population import Contenders, PopulationStats
+from shoal.core.population import Contenders, PopulationStats, Trend
 from shoal.distributed.synchronous import KnownMembers
 from shoal.members.protocol import Outcome
 from shoal.run import race
@@ -88,3 +88,22 @@ def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.Monkey
     assert after.members.then is not None and after.members.then.tolist() == [1.0, 1.5, 5.5]
     assert [stats.fitness.tolist() for stats in seen] == [[0, 2, 1], [0, 1, 2]]
     assert after.evaluation_steps == 16
+
+
+def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
+    """In means of four; not where the fitness is less, and not by luck with the one and the other in turn."""
+
+    def course(counts: list[int], then: list[float]) -> list[int]:
+        trend, since = Trend(), list[int]()
+        for count, x in zip(counts, then, strict=True):
+            stats = successes([count, 0], [x, x - 9])
+            trend = trend.after(stats.best, stats.best_tie)
+            since.append(trend.since)
+        return since
+
+    assert course([0] * 8, [1, 1, 1, 1, 2, 2, 1, 0]) == [0, 0, 0, 0, 0, 0, 1, 2]
+    assert course([1, 0, 0, 0, 0, 0], [0, 0, 0, 0, 1, 2]) == [0] * 6, "one success of eight may be luck"
+    assert course([8] * 4 + [0] * 4, [0, 0, 0, 0, 1, 2, 3, 4]) == [0, 0, 0, 0, 1, 2, 3, 4]
+    assert course([0] * 4 + [8] * 2, [4, 4, 4, 4, 0, 0]) == [0] * 6, "the objective comes first"
+    assert course([0] * 6, [1, 1, NAN, 1, 1, 1]) == [0, 0, 0, 0, 0, 1], "some have none"
+    assert course([4, 4, 4, 4] + [5, 4] * 6, [1.0] * 4 + [0.0, 1.0] * 6)[-1] == 12

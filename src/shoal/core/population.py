@@ -19,6 +19,13 @@ from shoal.core.space import Range
 Values = dict[str, np.ndarray]  # of hyperparameters by name, float32 [N] each
 
 
+class Tie(NamedTuple):
+    """What is tied with a fitness, and what breaks the tie."""
+
+    error: float  # the standard error of the fitness
+    then: float  # of the best of those that are tied with it; may not be finite
+
+
 class PopulationStats(NamedTuple):
     """The data of M members that selection uses. About a hundred bytes each; NumPy, so that any trainer can make them."""
 
@@ -42,6 +49,16 @@ class PopulationStats(NamedTuple):
     def best(self) -> float:
         """The highest fitness; -inf where there is none."""
         return float(np.max(self.fitness, where=np.isfinite(self.fitness), initial=-np.inf))
+
+    @property
+    def best_tie(self) -> Tie | None:
+        """Of the highest fitness, where something breaks ties."""
+        if self.then is None or not np.isfinite(self.fitness).any():
+            return None
+        highest = np.argmax(np.where(np.isfinite(self.fitness), self.fitness, -np.inf))
+        best = np.nanargmax(self.ranked().fitness)
+        error = self.std[highest] / np.sqrt(max(self.episodes[highest], 1))
+        return Tie(float(np.nan_to_num(error, posinf=0.0)), float(self.then[best]))
 
     def take(self, rows: np.ndarray) -> PopulationStats:
         """The stats of some members."""
@@ -210,26 +227,47 @@ class Trend:
     """The course of the best fitness of a generation, which may stop a run early.
 
     One such fitness is partly luck, so improvement is one of the mean of several. All means are of equally many, because a
-    mean of fewer is lucky more often.
+    mean of fewer is lucky more often. Where something breaks ties, means are compared as `ranks` does it.
 
     recent: of the last SMOOTHING generations that have one, the newest last
     highest: the highest mean of so many, once there is one
-    since: generations since then
+    since: generations since then, or since the mean of what breaks ties has risen while this one was tied
+    errors, then: of the ties of so many generations; of those alone where `then` is finite
+    highest_error, highest_then: their means, of the last improvement; None where there are too few
     """
 
     recent: list[float] = field(default_factory=list)
     highest: float | None = None
     since: int = 0
+    errors: list[float] = field(default_factory=list)
+    then: list[float] = field(default_factory=list)
+    highest_error: float = 0.0
+    highest_then: float | None = None
 
-    def after(self, best: float) -> Trend:
+    def after(self, best: float, tie: Tie | None = None) -> Trend:
         """The same with one more generation; best: -inf where nobody had a fitness."""
-        recent = [*self.recent, best][-SMOOTHING:] if np.isfinite(best) else self.recent
+        recent, errors, then = self.recent, self.errors, self.then
+        if np.isfinite(best):
+            recent = [*recent, best][-SMOOTHING:]
+            errors = [*errors, tie.error][-SMOOTHING:] if tie else errors
+            then = [*then, tie.then][-SMOOTHING:] if tie and np.isfinite(tie.then) else then
+        new = replace(self, recent=recent, errors=errors, then=then)
         if len(recent) < SMOOTHING:
-            return Trend(recent)
-        mean = math.fsum(x / SMOOTHING for x in recent)  # exact, so that their order does not matter
-        if self.highest is None or mean > self.highest:
-            return Trend(recent, mean)
-        return Trend(recent, self.highest, self.since + 1)
+            return new
+        mean, error = _mean(recent), _mean(errors) * (1 + 1e-9)  # as in `ranks`
+        mean_then = _mean(then) if len(then) == SMOOTHING else None
+        if self.highest is None or mean - error > self.highest:
+            return replace(new, highest=mean, since=0, highest_error=error, highest_then=mean_then)
+        tied = mean >= self.highest - self.highest_error
+        if tied and mean_then is not None and (self.highest_then is None or mean_then > self.highest_then):
+            highest, error = max((mean, error), (self.highest, self.highest_error))
+            return replace(new, highest=highest, since=0, highest_error=error, highest_then=mean_then)
+        return replace(new, since=self.since + 1)
+
+
+def _mean(values: list[float]) -> float:
+    """Exact, so that their order does not matter."""
+    return math.fsum(x / SMOOTHING for x in values)
 
 
 class Selection(NamedTuple):

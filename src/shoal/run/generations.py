@@ -97,7 +97,8 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     steps = state.ended_steps + int(shared.stats.steps.sum())
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))
-    length, trend = _episode_length(c, state, shared, steps), state.trend.after(shared.stats.best)
+    length = _episode_length(c, state, shared, steps)
+    trend = state.trend.after(shared.stats.best, shared.stats.best_tie)
     shared = after_race(c, state, shared)
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)  # the race makes steps too
     last = done >= 1 or bool(c.experiment.stop.reached(trend))
