@@ -328,7 +328,8 @@ def test_training_fitness_needs_episodes_that_end() -> None:
 def test_who_takes_part(method: Any, share: str, times: str) -> None:
     """Members that hold the defaults copy nobody."""
     told = marked(about(evolution.selection, population=8, generations=20, method=method), "✓")
-    assert f"selection: {share} members copy in a generation" in told
+    copy = "copies" if share.startswith("1 of") else "copy"
+    assert f"selection: {share} members {copy} in a generation" in told
     assert f"evolution: members copy after {times}" in told
 
 

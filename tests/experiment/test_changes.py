@@ -60,8 +60,8 @@ def test_no_other_run_comes_of_it(run: Path, path: str) -> None:
     before = (run / "experiment.yaml").read_bytes()
     with pytest.raises(BadInput) as error:
         resume(run, **CHANGES[path])
-    advice = "train with --init-from RUN begins another" if path == "population" else "may change: generations, "
-    assert str(error.value).startswith(f"{path}: a run goes on as it was begun; {advice}")
+    advice = "train --init-from RUN begins another run" if path == "population" else "may change: generations, "
+    assert str(error.value).startswith(f"{path}: cannot change in a resumed run; {advice}")
     assert (run / "experiment.yaml").read_bytes() == before
 
 

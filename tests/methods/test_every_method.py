@@ -133,10 +133,10 @@ class Marked:
         ({"name": "pbt", "select": {"name": "truncation", "donors": "none"}}, False),
         ({"name": "pbt", "explore": "keep"}, True),
         ({"name": "successive_halving", "between": "none"}, False),
-        ({"name": "pbt", "select": lambda key, stats, mine: Selection(mine, mine < 0)}, True),
-        ({"name": "pbt", "select": Marked()}, False),
+        pytest.param({"name": "pbt", "select": lambda key, stats, mine: Selection(mine, mine < 0)}, True, id="own"),
+        pytest.param({"name": "pbt", "select": Marked()}, False, id="own, without copies"),
     ],
-    ids=str,
+    ids=str,  # what is a function has an address in its name
 )
 def test_who_copies(given: Any, copies: bool) -> None:
     """Options decide it; which hyperparameters are tuned by default is the same either way."""

@@ -16,7 +16,7 @@ from shoal.experiment.files import differing, of_run, to_dict
 from shoal.experiment.trust import check_code
 
 # Budgets, the state of methods, and the bits of members that train together are those of so many members.
-INSTEAD = {"population": "train with --init-from RUN begins another, whose further members are children of the fittest"}
+INSTEAD = {"population": "train --init-from RUN begins another run, whose extra members are children of the fittest"}
 
 
 def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experiment:
@@ -43,7 +43,7 @@ def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> No
     for path, old, new in differing(plain(to_dict(run)), plain(to_dict(now))):
         if path not in CHANGEABLE and not (objects and _again(old, new)):
             advice = INSTEAD.get(path, f"may change: {', '.join(CHANGEABLE)}")
-            raise BadField(path, "a run goes on as it was begun", advice)
+            raise BadField(path, "cannot change in a resumed run", advice)
 
 
 def _completed(before: Any, now: Any, path: str) -> Any:

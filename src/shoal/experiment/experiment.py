@@ -31,7 +31,7 @@ def seconds(given: Any) -> Any:
         return given
     found = re.fullmatch(r"(\d+\.?\d*) ?([smhd]?)", given)
     if not found:
-        raise BadField("", "is no time", "write seconds, or 90s, 30m, 2h or 1d", value=f"{given!r}")
+        raise BadField("", "is not a duration", "write seconds, or 90s, 30m, 2h or 1d", value=f"{given!r}")
     return float(found[1]) * UNITS[found[2] or "s"]
 
 

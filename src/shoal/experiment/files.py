@@ -55,7 +55,7 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
         near = nearest(path.stem, [p.stem for p in others], 1)
         hint = f"; did you mean {near[0]}.yaml?" if near else ""
         if (path / "experiment.yaml").is_file():
-            hint = "; it holds a run, with which shoal resume goes on"
+            hint = "; it is a run: continue it with shoal resume"
         raise BadInput(f"{error.strerror}{hint}", file=path) from error
     except ValueError as error:
         raise BadInput("not a text file", file=path) from error

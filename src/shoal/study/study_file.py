@@ -233,7 +233,9 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
             for arm, one in arms.items()
         }
         steps = ", ".join(f"{arm} {way}" for arm, way in ways.items())
-        raise BadField("arms", f"they do not train for equally many steps ({steps})", "mend it, or write unequal: true")
+        raise BadField(
+            "arms", f"they train for different numbers of steps ({steps})", "make them equal, or write unequal: true"
+        )
     return found
 
 

@@ -42,7 +42,9 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         yield failure("selection", f"failed on synthetic fitness: {type(error).__name__}: {error}")
         return
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
-    yield (ok if max(counts) else warning)("selection", f"{share} of {many(n, 'member')} copy in a generation")
+    yield (ok if max(counts) else warning)(
+        "selection", f"{share} of {many(n, 'member')} {'copies' if share == '1' else 'copy'} in a generation"
+    )
     if advice:
         yield warning("selection", advice)
     if not safe:
