@@ -107,3 +107,22 @@ def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
     assert course([0] * 4 + [8] * 2, [4, 4, 4, 4, 0, 0]) == [0] * 6, "the objective comes first"
     assert course([0] * 6, [1, 1, NAN, 1, 1, 1]) == [0, 0, 0, 0, 0, 1], "some have none"
     assert course([4, 4, 4, 4] + [5, 4] * 6, [1.0] * 4 + [0.0, 1.0] * 6)[-1] == 12
+
+
+def test_contenders_of_earlier_generations_are_the_best_of_their_ties() -> None:
+    """Although nobody ever succeeds, and later ones have less of what breaks ties; or one success makes no difference."""
+
+    def after(counts: list[int], then: list[float]) -> Contenders:
+        contenders = Contenders()
+        for generation, (count, x) in enumerate(zip(counts, then, strict=True)):
+            stats = successes([count, 0], [x, x - 9])._replace(generation=np.full(2, generation))
+            rows = contenders.wanted(stats, 0)
+            contenders = contenders.joined(stats, rows, [None] * len(rows), False)
+        return contenders
+
+    falling = after([0] * 12, [float(-k) for k in range(12)])
+    assert [one.generation for one in falling.earlier] == [0, 1, 2, 3, 11]
+    assert falling.champion.smoothed_then == 0.0
+    assert after([0, 1], [5, 0]).champion.generation == 0
+    assert after([0, 8], [5, 0]).champion.generation == 1
+    assert after([0] * 3, [NAN, 1, 0]).champion.generation == 1, "some have none"

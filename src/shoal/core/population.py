@@ -130,6 +130,7 @@ class ChampionSoFar:
     fitness: as it was measured then, in the episodes of that generation
     smoothed_fitness: the mean of the best fitness of that generation and of those just before it: generations play
         different episodes, so that one fitness says more of the episodes than of the individual
+    smoothed_error, smoothed_then: of the ties of these, where something breaks them
     """
 
     learned: Any = None
@@ -138,12 +139,16 @@ class ChampionSoFar:
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
     smoothed_fitness: float = 0.0
+    smoothed_error: float = 0.0
+    smoothed_then: float | None = None
 
     @classmethod
-    def at(cls, stats: PopulationStats, row: int, smoothed_fitness: float, learned: Any) -> ChampionSoFar:
+    def at(
+        cls, stats: PopulationStats, row: int, smoothed: tuple[float, float, float | None], learned: Any
+    ) -> ChampionSoFar:
         """The individual at a row of the stats, with what it has learned."""
         about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
-        return cls(learned, *about, of_row(stats.hyper, row), smoothed_fitness)
+        return cls(learned, *about, of_row(stats.hyper, row), *smoothed)
 
     def about(self) -> dict[str, Any]:
         """Fields of the manifest: all but what it has learned."""
@@ -163,6 +168,7 @@ class Contenders:
         fitness, which may be no luck; the highest smoothed fitness first
     last: members of the last generation, once there is one, the fittest first
     smoothed_fitness: of the newest generation, whose number among those that have one is `measured`
+    smoothed_error, smoothed_then: of the same, where something breaks ties
     smoothing: generations over which the best fitness is smoothed, about; 1 where fitness is exact
     """
 
@@ -171,6 +177,8 @@ class Contenders:
     smoothed_fitness: float = 0.0
     measured: int = 0
     smoothing: int = SMOOTHING
+    smoothed_error: float = 0.0
+    smoothed_then: float | None = None
 
     @property
     def champion(self) -> ChampionSoFar:
@@ -206,17 +214,32 @@ class Contenders:
         new = tuple(ChampionSoFar.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
         earlier = _best((*new[:1], *self.earlier))
         newest = new if last else ()
-        return replace(self, earlier=earlier, last=newest, smoothed_fitness=smoothed, measured=self.measured + 1)
+        fitness, error, then = smoothed
+        return Contenders(earlier, newest, fitness, self.measured + 1, self.smoothing, error, then)
 
-    def _smoothed(self, stats: PopulationStats) -> float:
-        """The smoothed fitness with one more generation: a mean of all at first, then an exponential one."""
-        count, before = min(self.measured + 1, self.smoothing), self.smoothed_fitness
-        return before + stats.best / count - before / count  # as their difference may be infinite
+    def _smoothed(self, stats: PopulationStats) -> tuple[float, float, float | None]:
+        """The smoothed fitness, error and tie-breaker with one more generation: means of all at first, then exponential
+        ones."""
+        count = min(self.measured + 1, self.smoothing)
+
+        def toward(new: float, before: float) -> float:
+            return before + new / count - before / count  # as their difference may be infinite
+
+        error, then, tie = self.smoothed_error, self.smoothed_then, stats.best_tie
+        if tie is not None:
+            error = toward(tie.error, error)
+            if np.isfinite(tie.then):
+                then = tie.then if then is None else toward(tie.then, then)
+        return toward(stats.best, self.smoothed_fitness), error, then
 
 
 def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
-    """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness; of equals the first leads."""
-    by_smoothed = sorted(individuals, key=lambda one: one.smoothed_fitness, reverse=True)
+    """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness, and where it is tied by what
+    breaks ties; of equals the first leads."""
+    fitness, error = (np.array([getattr(one, f"smoothed_{x}") for one in individuals]) for x in ("fitness", "error"))
+    then = np.array([one.smoothed_then for one in individuals], float)  # NaN where there is none
+    order = np.argsort(-ranks(fitness, error, np.ones(len(fitness)), then), kind="stable")
+    by_smoothed = [individuals[row] for row in order]
     fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
     kept = {id(one) for one in by_smoothed[:EARLIER] + fittest[:EARLIER]}
     return tuple(one for one in by_smoothed if id(one) in kept)

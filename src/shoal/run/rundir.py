@@ -43,6 +43,8 @@ class Totals:
     trend: Trend
     episode_length: float
     uids: list[int]  # of the members that are left, where members may end
+    smoothed_error: float | None = None
+    smoothed_then: float | None = None
 
 
 def read_totals(manifest: dict[str, Any], place: str) -> Totals:

@@ -192,7 +192,13 @@ def _load(c: Context, generation: int, first: State) -> State:
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
     contenders = replace(
-        first.contenders, earlier=earlier, last=last, smoothed_fitness=totals.smoothed_fitness, measured=totals.measured
+        first.contenders,
+        earlier=earlier,
+        last=last,
+        smoothed_fitness=totals.smoothed_fitness,
+        measured=totals.measured,
+        smoothed_error=totals.smoothed_error or 0.0,
+        smoothed_then=totals.smoothed_then,
     )
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
