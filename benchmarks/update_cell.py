@@ -23,7 +23,7 @@ from shoal.core import tree
 from shoal.core.keys import member_keys
 from shoal.core.spec import Continuous, Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout
-from shoal.members.devices import DeviceLayout, prepare
+from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout, prepare
 from shoal.rl.independent import independent
 from shoal.rl.replay_buffer import store
 
@@ -80,11 +80,11 @@ def vectorised(cell: Cell) -> tuple[Callable, Callable]:
         return learner.update(population, rollout, keys)
 
     slots = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).replay_buffer.steps.reward.shape[0]
-    start = layout.program(first, True, True, False)
-    population = start(who, hyper, place(random_rollout(cell.agent, slots, 0), members=False))
+    start = layout.program(first, MEMBERS, MEMBERS, REPLICATED)
+    population = start(who, hyper, place(random_rollout(cell.agent, slots, 0), REPLICATED))
     one = random_rollout(cell.agent, 1, 1)
     rollout = place(jax.tree.map(lambda x: np.stack([x] * cell.population), one))
-    program = layout.program(step, True, True, True, False, donate=(0,))
+    program = layout.program(step, MEMBERS, MEMBERS, MEMBERS, REPLICATED, donate=(0,))
     program.begin(population, rollout, who, np.int32(0))  # the first call waits for it
     state = [population, 0]
     del population

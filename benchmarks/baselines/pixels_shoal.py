@@ -12,7 +12,7 @@ from shoal.agents.ppo import ppo
 from shoal.core.keys import member_keys
 from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Rollout
-from shoal.members.devices import OF_POPULATION, DeviceLayout, prepare
+from shoal.members.devices import MEMBERS, OF_POPULATION, DeviceLayout, prepare
 from shoal.rl.independent import independent
 
 
@@ -44,15 +44,15 @@ def measure(cell: dict) -> dict[str, float]:
     def update(population, rollout, uid):
         return learner.update(population, rollout, member_keys(key, uid))
 
-    population = layout.program(begin, True, True, out=OF_POPULATION)(uid, hyper)
-    acting = layout.program(act, OF_POPULATION, True, True)
+    population = layout.program(begin, MEMBERS, MEMBERS, out=OF_POPULATION)(uid, hyper)
+    acting = layout.program(act, OF_POPULATION, MEMBERS, MEMBERS)
     now = layout.place(obs[:, 0])
     action, _, extras = acting(population, now, uid)
     action, extras = jax.tree.map(lambda x: np.repeat(np.asarray(x)[:, None], shape[1], 1), (action, extras))
     reward, none = rng.normal(size=shape).astype(np.float32), np.zeros(shape, bool)
     ended = rng.random(shape) < 0.01
     rollout = layout.place(Rollout(obs, action, reward, (), ended, none, extras, np.zeros(shape, np.float32)))
-    learning = layout.program(update, OF_POPULATION, True, True, out=(OF_POPULATION, True))
+    learning = layout.program(update, OF_POPULATION, MEMBERS, MEMBERS, out=(OF_POPULATION, MEMBERS))
 
     act_time, _ = best(lambda: jax.block_until_ready(acting(population, now, uid)), cell["seconds"])
     update_time, cpu = best(lambda: jax.block_until_ready(learning(population, rollout, uid)), cell["seconds"])

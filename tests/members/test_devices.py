@@ -26,7 +26,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.members import devices as machine_devices
 from shoal.members import shards
 from shoal.members.acting import Policy
-from shoal.members.devices import DeviceLayout, covered
+from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout, covered
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
@@ -41,7 +41,7 @@ def test_as_many_devices_as_divide_the_members(members, devices):
     placed = layout.place(np.arange(members, dtype=np.float32))
     assert len(placed.sharding.device_set) == devices
     assert {shard.data.shape for shard in placed.addressable_shards} == {(members // devices,)}
-    assert len(layout.place(np.float32(1), members=False).sharding.device_set) == devices
+    assert len(layout.place(np.float32(1), REPLICATED).sharding.device_set) == devices
 
 
 def test_layouts_on_six_devices():
@@ -64,8 +64,8 @@ def test_a_program_is_traced_once_and_refuses_other_shapes():
         return x * factor
 
     layout = DeviceLayout(4)
-    program = layout.program(double, True, False)
-    x, factor = layout.place(np.arange(4, dtype=np.float32)), layout.place(np.float32(2), False)
+    program = layout.program(double, MEMBERS, REPLICATED)
+    x, factor = layout.place(np.arange(4, dtype=np.float32)), layout.place(np.float32(2), REPLICATED)
     for _ in range(3):
         np.testing.assert_array_equal(program(x, factor), [0, 2, 4, 6])
     assert traces == [(2,)]  # the two members of one device
@@ -78,8 +78,8 @@ def test_a_program_is_traced_once_and_refuses_other_shapes():
 
 def test_a_gather_crosses_devices():
     layout = DeviceLayout(4)
-    take = layout.gather(lambda x, rows: x[rows], True, False)
-    rows = layout.place(np.int32([3, 0, 0, 1]), False)
+    take = layout.gather(lambda x, rows: x[rows], MEMBERS, REPLICATED)
+    rows = layout.place(np.int32([3, 0, 0, 1]), REPLICATED)
     moved = take(layout.place(np.arange(8, dtype=np.float32).reshape(4, 2)), rows)
     np.testing.assert_array_equal(moved, [[6, 7], [0, 1], [0, 1], [2, 3]])
     assert len(moved.sharding.device_set) == 2
@@ -94,7 +94,7 @@ def test_a_program_that_is_begun_is_traced_at_once_and_waited_for():
         return 2 * x
 
     x = layout.place(np.float32([1, 2]))
-    program, wrong = layout.program(double, True), layout.program(lambda x: x.nothing, True)
+    program, wrong = layout.program(double, MEMBERS), layout.program(lambda x: x.nothing, MEMBERS)
     program.begin(x)
     assert len(traces) == 1
     program.begin(x)
@@ -114,7 +114,7 @@ def test_a_call_of_what_cannot_be_traced_tries_it_once():
         tried.append(x)
         raise ValueError("not today")
 
-    program = DeviceLayout(4).program(function, True)
+    program = DeviceLayout(4).program(function, MEMBERS)
     for count in (1, 2):
         with pytest.raises(ValueError, match="not today"):
             program(np.zeros(4, np.float32))
@@ -131,7 +131,7 @@ def test_what_the_compiler_refuses_is_compiled_once(monkeypatch, begun):
         raise RuntimeError("out of memory")
 
     monkeypatch.setattr(jax.stages.Lowered, "compile", refuse)
-    program = DeviceLayout(4).program(lambda x: x + 1, True)
+    program = DeviceLayout(4).program(lambda x: x + 1, MEMBERS)
     if begun:
         program.begin(x)
     for _ in range(2):
@@ -142,7 +142,7 @@ def test_what_the_compiler_refuses_is_compiled_once(monkeypatch, begun):
 
 def test_donated_memory_is_taken_over():
     layout = DeviceLayout(2)
-    program = layout.program(lambda x: x + jnp.float32(1), True, donate=(0,))
+    program = layout.program(lambda x: x + jnp.float32(1), MEMBERS, donate=(0,))
     x = layout.place(np.zeros(2, np.float32))
     assert program(x)[0] == 1 and x.is_deleted()
 

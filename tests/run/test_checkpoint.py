@@ -23,7 +23,7 @@ from support.runs import at_work
 
 from shoal.core.atomic import Damaged, Staging, seal, unseal, write_file
 from shoal.core.errors import BadInput
-from shoal.members.devices import DeviceLayout
+from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout
 from shoal.run import checkpoint
 from shoal.run.checkpoint import DATA, MANIFEST, Checkpoints, read_arrays, restore, to_host
 
@@ -112,8 +112,8 @@ def test_to_host_puts_together_what_lies_on_several_devices() -> None:
     values = {"x": np.arange(12, dtype=np.float32).reshape(4, 3), "n": np.arange(4)}
     layout = DeviceLayout(4)
     assert layout.devices == 2
-    for members in (True, False):
-        copy = to_host(layout.place(values, members))
+    for spec in (MEMBERS, REPLICATED):
+        copy = to_host(layout.place(values, spec))
         assert all(np.array_equal(copy[name], x) for name, x in values.items())
 
 

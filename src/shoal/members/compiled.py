@@ -17,7 +17,7 @@ from shoal.core.types import AnyLearner, Population, PyTree
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
 from shoal.members.acting import Acting, Policy, acting_members, by_agent
-from shoal.members.devices import OF_POPULATION, DeviceLayout
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout
 from shoal.members.protocol import EPISODES, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
@@ -67,7 +67,12 @@ class Compiled(ABC):
         hyper = jax.tree.map(lambda x: jax.ShapeDtypeStruct((members,), jnp.float32), self.agent.hyper)
         uid = jax.ShapeDtypeStruct((members,), jnp.uint32)
         return self.layout(members).shapes(
-            self.learner.init, (False, True, True), OF_POPULATION, jax.eval_shape(jax.random.key, 0), uid, hyper
+            self.learner.init,
+            (REPLICATED, MEMBERS, MEMBERS),
+            OF_POPULATION,
+            jax.eval_shape(jax.random.key, 0),
+            uid,
+            hyper,
         )
 
     def memory(self, members: int) -> tuple[int, int]:

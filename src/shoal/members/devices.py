@@ -28,7 +28,8 @@ STARTED = (
     "JAX was used before Shoal, and so has one device: members train on one of {cores} cores. To use all of them, train "
     "before anything else uses JAX, or begin with jax.config.update('jax_num_cpu_devices', {cores})"
 )
-OF_POPULATION: Any = Population._make((True, False, True, True))  # which of its leaves have the member axis
+MEMBERS, REPLICATED = PartitionSpec(AXIS), PartitionSpec()  # each member on its device, or the whole on every one
+OF_POPULATION: Any = Population(members=MEMBERS, shared=REPLICATED, hyper=MEMBERS, env_parameters=MEMBERS)  # type: ignore[arg-type]
 
 
 def prepare(neighbour: tuple[int, int] = (0, 1), sharer: tuple[int, int] = (0, 1)) -> None:
@@ -104,9 +105,9 @@ class DeviceLayout:
     def devices(self) -> int:
         return self.mesh.size
 
-    def place(self, tree: PyTree, members: PyTree = True) -> PyTree:
-        """Put a tree on the devices: each member's leaves on its own, or all of it on every device."""
-        return jax.device_put(tree, self._shardings(members))
+    def place(self, tree: PyTree, spec: PyTree = MEMBERS) -> PyTree:
+        """Put a tree on the devices. spec: of all of it, or a tree of specs for its first branches."""
+        return jax.device_put(tree, self._shardings(spec))
 
     def beside(self, tree: PyTree, row: int) -> tuple[PyTree, int]:
         """The part of a tree of members [N, ...] that is on the device of this row, and which row that is there."""
@@ -115,42 +116,39 @@ class DeviceLayout:
         return jax.tree.map(lambda x: x.addressable_data(device), tree), inside
 
     def program(
-        self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()
+        self, function: Callable, *specs: PyTree, out: PyTree = MEMBERS, donate: tuple[int, ...] = ()
     ) -> Program:
         """Compile `function` for this layout.
 
-        members: for each argument, whether its leaves have the member axis, or a tree of that for its first branches.
-        out: the same for the results. donate: arguments whose memory the results take over.
+        specs: of each argument, or a tree of specs for its first branches. out: the same of the results.
+        donate: arguments whose memory the results take over.
         """
-        return self.gather(self._mapped(function, members, out), *members, out=out, donate=donate)
+        return self.gather(self._mapped(function, specs, out), *specs, out=out, donate=donate)
 
-    def shapes(self, function: Callable, members: PyTree, out: PyTree, *arguments: PyTree) -> PyTree:
-        """The shapes that a program of `function` returns; members, out: see `program`.
+    def shapes(self, function: Callable, specs: PyTree, out: PyTree, *arguments: PyTree) -> PyTree:
+        """The shapes that a program of `function` returns; specs, out: see `program`.
 
         It is traced as the program is, so that JAX knows most of it when the program is compiled.
         """
         with jax.set_mesh(self.mesh):
-            jitted = jax.jit(self._mapped(function, members, out), in_shardings=self._shardings(members))
+            jitted = jax.jit(self._mapped(function, specs, out), in_shardings=self._shardings(specs))
             return jitted.eval_shape(*arguments)
 
-    def _mapped(self, function: Callable, members: PyTree, out: PyTree) -> Callable:
+    def _mapped(self, function: Callable, specs: PyTree, out: PyTree) -> Callable:
         if self.devices == 1:
             return function
-        specs = jax.tree.map(_spec, (members, out))
-        return jax.shard_map(function, mesh=self.mesh, in_specs=specs[0], out_specs=specs[1], check_vma=False)
+        return jax.shard_map(function, mesh=self.mesh, in_specs=specs, out_specs=out, check_vma=False)
 
-    def gather(self, function: Callable, *members: PyTree, out: PyTree = True, donate: tuple[int, ...] = ()) -> Program:
+    def gather(
+        self, function: Callable, *specs: PyTree, out: PyTree = MEMBERS, donate: tuple[int, ...] = ()
+    ) -> Program:
         """Compile a function that moves data between members, and so between devices."""
-        shardings, result = self._shardings(members), self._shardings(out)
+        shardings, result = self._shardings(specs), self._shardings(out)
         jitted = jax.jit(function, in_shardings=shardings, out_shardings=result, donate_argnums=donate)
         return Program(jitted, self.mesh)
 
-    def _shardings(self, members: PyTree) -> PyTree:
-        return jax.tree.map(lambda m: NamedSharding(self.mesh, _spec(m)), members)
-
-
-def _spec(members: bool) -> PartitionSpec:
-    return PartitionSpec(AXIS) if members else PartitionSpec()
+    def _shardings(self, specs: PyTree) -> PyTree:
+        return jax.tree.map(lambda spec: NamedSharding(self.mesh, spec), specs)
 
 
 class Program:

@@ -18,7 +18,7 @@ from shoal.core.types import START, Learner, Member, Metrics, Population, PyTree
 from shoal.environments.registry import Environment
 from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
-from shoal.members.devices import OF_POPULATION
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED
 from shoal.members.protocol import EPISODES, Outcome, Setup, Shard
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.members.rollouts.episodes import EpisodeSums, Interval, no_episodes, noise, of_levels, summarise
@@ -39,8 +39,8 @@ class GradientTrainedShard(CompiledShard):
         super().__init__(kind, uid, setup)
         layout = self._layout
         self._copies_replay = kind.copies_replay
-        self._inherit = layout.gather(tree.take, True, False)
-        self._insert = layout.gather(_inserted, True, False, False, donate=(0,))
+        self._inherit = layout.gather(tree.take, MEMBERS, REPLICATED)
+        self._insert = layout.gather(_inserted, MEMBERS, REPLICATED, REPLICATED, donate=(0,))
         self._snapshot = jax.jit(tree.take)
         self._programs += (self._inherit,)
         self._outcome = no_episodes(np, len(uid))
@@ -48,7 +48,8 @@ class GradientTrainedShard(CompiledShard):
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """See `Shard.begin`; what training needs is compiled ahead."""
         arguments = self._beginning(hyper)
-        shapes = partial(self._layout.shapes, self._first, (True, True, False), OF_POPULATION, *arguments)
+        specs = MEMBERS, MEMBERS, REPLICATED
+        shapes = partial(self._layout.shapes, self._first, specs, OF_POPULATION, *arguments)
         self.rollouts.prepare(shapes, self.uid, self._evaluation.episodes)
         self.population = self._init(*arguments)
         if learned is not None:
@@ -117,9 +118,10 @@ class GradientTrainedShard(CompiledShard):
         parents = decision.parents
         changed, place = parents != np.arange(len(self.uid)), self._layout.place
         if changed.any():
-            self._copied = self._inherit(self._copied, place(parents.astype(np.int32), False))
+            self._copied = self._inherit(self._copied, place(parents.astype(np.int32), REPLICATED))
         for row, state in arrived.items():
-            self._copied = self._insert(self._copied, place(np.int32(row), False), place(state, False))
+            where, new = place((np.int32(row), state), REPLICATED)
+            self._copied = self._insert(self._copied, where, new)
             changed[row] = True
         if changed.any():
             self.rollouts.overwrite(changed)

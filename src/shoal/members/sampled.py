@@ -18,7 +18,7 @@ from shoal.core.types import START, Array, Metrics, Population, PyTree, RunProgr
 from shoal.environments.registry import Environment
 from shoal.members.acting import Policy, acting_members
 from shoal.members.compiled import Compiled
-from shoal.members.devices import OF_POPULATION
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED
 from shoal.members.mean import OfMean, mean_of
 from shoal.members.protocol import Outcome, Setup, Shard
 from shoal.members.rollouts.episodes import add_metrics, mean_metrics, no_metrics, of_levels, summarise
@@ -44,12 +44,12 @@ class SampledShard(CompiledShard):
         super().__init__(kind, uid, setup)
         self._learner, layout = kind.learner, self._layout
         learner = kind.learner
-        self._draw = layout.program(learner.draw, OF_POPULATION, True, False, out=OF_POPULATION)
-        improved = (OF_POPULATION, True)
-        self._improve = layout.program(self._improve_members, *improved, *[False] * 4, out=improved, donate=(0, 1))
-        updated = (OF_POPULATION, False)
-        self._update_distribution = layout.gather(learner.tell, OF_POPULATION, False, False, False, out=updated)
-        self._make_keys = layout.gather(self._keys_of, False, out=False)
+        self._draw = layout.program(learner.draw, OF_POPULATION, MEMBERS, REPLICATED, out=OF_POPULATION)
+        improved, rest = (OF_POPULATION, MEMBERS), [REPLICATED] * 4
+        self._improve = layout.program(self._improve_members, *improved, *rest, out=improved, donate=(0, 1))
+        updated, rest = (OF_POPULATION, REPLICATED), [REPLICATED] * 3
+        self._update_distribution = layout.gather(learner.tell, OF_POPULATION, *rest, out=updated)
+        self._make_keys = layout.gather(self._keys_of, REPLICATED, out=REPLICATED)
         self._mean = jax.jit(learner.mean)
         self._sound = jax.jit(lambda population: tree.finite(learner.mean(population), 0))
         self._programs += (self._draw, self._improve, self._update_distribution, self._make_keys)
@@ -75,7 +75,7 @@ class SampledShard(CompiledShard):
         count = self._learner.updates(hyper, int(self._steps.sum()), int(self._new_steps.sum()))
         sums = no_metrics(np, self._names, len(self.uid))
         if count:
-            sums, key = place(sums), place(jax_key(self._key(generation, "train")), False)
+            sums, key = place(sums), place(jax_key(self._key(generation, "train")), REPLICATED)
             progress = progress._replace(each=np.float32(progress.each * iterations / count))
             size, done = -(-count * chunk // iterations), 0
             while done < count:

@@ -16,7 +16,7 @@ from shoal.core.keys import derive, jax_key
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
 from shoal.core.types import START, Hyper, Metrics, Population, PyTree, RunProgress
 from shoal.members.acting import Policy, placed
-from shoal.members.devices import OF_POPULATION, Program, covered
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, Program, covered
 from shoal.members.protocol import Members, Outcome, Pause, Setup
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
@@ -44,8 +44,8 @@ class CompiledShard(Members):
         self.rollouts = meet(kind.environment, learner, layout, setup.evaluation)
         self._agent, self._layout, self._evaluation = kind.agent, layout, setup.evaluation
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(env_parameters=hyper[1])
-        self._init = layout.program(self._first, True, True, False, out=OF_POPULATION)
-        self._finite = layout.program(lambda members: tree.finite(members.learned), True)
+        self._init = layout.program(self._first, MEMBERS, MEMBERS, REPLICATED, out=OF_POPULATION)
+        self._finite = layout.program(lambda members: tree.finite(members.learned), MEMBERS)
         self._programs: tuple[Program, ...] = (self._init, self._finite)
         self._known_hyper: tuple[Hyper, dict[str, np.ndarray]] = (None, {})
         self._is_on_host, self.evaluation_steps = False, 0
@@ -101,7 +101,7 @@ class CompiledShard(Members):
     def _beginning(self, hyper: dict[str, np.ndarray]) -> tuple[Any, ...]:
         """The arguments of `_init`."""
         place, key = self._layout.place, jax_key(self._key(0, "init"))
-        return place(self.uid), placed(self._agent, self._layout, hyper), place(key, members=False)
+        return place(self.uid), placed(self._agent, self._layout, hyper), place(key, REPLICATED)
 
     def _key(self, generation: int, purpose: str) -> Seed:
         return derive((self._seed,), generation, purpose)

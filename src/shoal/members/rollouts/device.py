@@ -18,7 +18,7 @@ from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, DeviceLayout
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.episodes import Interval, Progress, Trained
@@ -43,9 +43,9 @@ class DeviceRollouts(DeviceEpisodes):
         self, environment: DeviceEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        self._begin = layout.program(self._reset, True, True, False)
-        state = (True, False), True, True, True  # `shared` has no member axis
-        self._train = layout.program(self._train_members, state, True, *[False] * 4, out=state, donate=(0,))
+        self._begin = layout.program(self._reset, MEMBERS, MEMBERS, REPLICATED)
+        state = (MEMBERS, REPLICATED), MEMBERS, MEMBERS, MEMBERS  # of members and `shared`, and the rest
+        self._train = layout.program(self._train_members, state, MEMBERS, *[REPLICATED] * 4, out=state, donate=(0,))
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
         self.programs = (self._begin, self._train, self._test)
@@ -63,7 +63,7 @@ class DeviceRollouts(DeviceEpisodes):
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
         """Reset every environment; `env_parameters` [N] each."""
         place = self._layout.place
-        self.world = self._begin(place(uid), env_parameters, place(jax_key(key), members=False))
+        self.world = self._begin(place(uid), env_parameters, place(jax_key(key), REPLICATED))
 
     def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
         """Train for an interval, with results that do not depend on its `chunk`."""
@@ -84,14 +84,14 @@ class DeviceRollouts(DeviceEpisodes):
     def _train_arguments(self, population: Population, world: World, uid: np.ndarray, key: jax.Array) -> Any:
         place = self._layout.place
         if not self._metrics:
-            each = OF_POPULATION, True, True, *[False] * 3
-            names = self._layout.shapes(self._measure, each, True, population, world, uid, key, START, np.int32(0))
+            specs, arguments = (OF_POPULATION, MEMBERS, MEMBERS, *[REPLICATED] * 3), (population, world, uid, key)
+            names = self._layout.shapes(self._measure, specs, MEMBERS, *arguments, START, np.int32(0))
             self._metrics += names
         metrics = place(episodes.no_metrics(np, self._metrics, len(uid)))
         outcome = place(episodes.no_episodes(np, len(uid)))
         who = place(uid), population.hyper, population.env_parameters
         state = (population.members, population.shared), world, metrics, outcome
-        return state, who, place(key, members=False), START, np.int32(0), np.int32(0)
+        return state, who, place(key, REPLICATED), START, np.int32(0), np.int32(0)
 
     def _train_members(
         self, state: tuple, who: tuple, key: jax.Array, progress: RunProgress, first: jax.Array, count: jax.Array

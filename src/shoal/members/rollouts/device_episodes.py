@@ -18,7 +18,7 @@ from shoal.environments.games.exploitability import exploitability
 from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, DeviceLayout, Program
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes
 
 
@@ -31,7 +31,7 @@ class DeviceEpisodes(WholeEpisodes):
         super().__init__(environment, learner, layout, evaluation)
         self._exact = evaluation.source == "exploitability"
         measure = self._policies if self._exact else self._evaluate_members
-        self._test = layout.program(measure, OF_POPULATION, True, False, False)
+        self._test = layout.program(measure, OF_POPULATION, MEMBERS, REPLICATED, REPLICATED)
         self.programs: tuple[Program, ...] = (self._test,)
 
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:

@@ -19,7 +19,7 @@ from shoal.core.types import Learner, Member, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import FIELDS
-from shoal.members.devices import DeviceLayout
+from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.episodes import Interval, Trained
 from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
@@ -35,13 +35,14 @@ class HostRollouts(HostEpisodes):
         self, environment: HostEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        kept = (True, False)  # (learned, shared): with and without the member axis
-        self._act = layout.program(self._act_members, (*kept, True), True, True, True, False, False)
+        kept = (MEMBERS, REPLICATED)  # (learned, shared)
+        acting = (*kept, MEMBERS)
+        self._act = layout.program(self._act_members, acting, *[MEMBERS] * 3, REPLICATED, REPLICATED)
         # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
-        given, out = (kept, *[True] * 4, False, False), (kept, True, True)
+        given, out = (kept, *[MEMBERS] * 4, REPLICATED, REPLICATED), (kept, MEMBERS, MEMBERS)
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
-        self._value = layout.program(self._value_members, (*kept, True), True, True) if learner.value else None
-        self._turns = [layout.place(np.int32(t), members=False) for t in range(learner.agent.rollout)]
+        self._value = layout.program(self._value_members, acting, MEMBERS, MEMBERS) if learner.value else None
+        self._turns = [layout.place(np.int32(t), REPLICATED) for t in range(learner.agent.rollout)]
         self._training: Vector | None = None
         self._obs: PyTree = ()
         self._carry: PyTree = ()
@@ -84,7 +85,7 @@ class HostRollouts(HostEpisodes):
         acting = (learned, shared, hyper)
         for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
-            act_key, update_key = (place(stream(now, purpose), members=False) for purpose in ("act", "update"))
+            act_key, update_key = (place(stream(now, purpose), REPLICATED) for purpose in ("act", "update"))
             rollout, finished = self._collect(acting, who, act_key)
             total, value, length, counted = finished
             returned = episodes.merge(np, returned, total, length, counted)

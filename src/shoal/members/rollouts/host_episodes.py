@@ -19,7 +19,7 @@ from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.levels import at_levels
 from shoal.environments.objective import FIELDS, InfoOf, Objective, in_infos
 from shoal.environments.spaces import to_bounds
-from shoal.members.devices import OF_POPULATION, DeviceLayout, Program
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout, Program
 from shoal.members.rollouts.episodes import Played, WholeEpisodes, advance, begin
 
 
@@ -32,7 +32,7 @@ class HostEpisodes(WholeEpisodes):
         self, environment: HostEnvironment, learner: AnyLearner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        self._test = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
+        self._test = layout.program(self._play_members, OF_POPULATION, MEMBERS, MEMBERS, MEMBERS, REPLICATED)
         self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
 
@@ -60,7 +60,7 @@ class HostEpisodes(WholeEpisodes):
         values, lengths = [np.zeros(shape, np.float32) for _ in measures], np.zeros(shape, np.float32)
         population, act_keys = place(population, OF_POPULATION), place(act_keys)
         for t in range(limit):
-            turn = place(np.int32(t), members=False)
+            turn = place(np.int32(t), REPLICATED)
             action, carry = jax.tree.map(np.asarray, act(population, place(obs), place(carry), act_keys, turn))
             step, info_of = self._step(vector, action)
             reward, terminated, truncated = (x.reshape(shape) for x in (step.reward, step.terminated, step.truncated))

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.types import Member, Population, PyTree, Rollout, SearchLearner
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.devices import OF_POPULATION, DeviceLayout
+from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
 from shoal.members.rollouts.host_episodes import HostEpisodes
 
@@ -25,8 +25,8 @@ class DeviceSearch(DeviceEpisodes):
 
     def __init__(self, environment: Any, learner: SearchLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
-        arguments = (OF_POPULATION, True, False, False, False, False)
-        self._measure = layout.program(self._measure_rows, *arguments, out=(False, True, True))
+        specs, out = (OF_POPULATION, MEMBERS, *[REPLICATED] * 4), (REPLICATED, MEMBERS, MEMBERS)
+        self._measure = layout.program(self._measure_rows, *specs, out=out)
         self.programs = (self._test, self._measure)
 
     def measure(
@@ -76,9 +76,9 @@ class HostSearch(HostEpisodes):
 
     def __init__(self, environment: Any, learner: SearchLearner, layout: DeviceLayout, evaluation: EvaluationConfig):
         super().__init__(environment, learner, layout, evaluation)
-        self._perform = layout.program(self._play_members, OF_POPULATION, True, True, True, False)
-        self._actors = layout.gather(partial(_actors, learner), OF_POPULATION, False, False, False)
-        self._watch = layout.gather(learner.watch, False, False, True, True, out=False)
+        self._perform = layout.program(self._play_members, OF_POPULATION, MEMBERS, MEMBERS, MEMBERS, REPLICATED)
+        self._actors = layout.gather(partial(_actors, learner), OF_POPULATION, REPLICATED, REPLICATED, REPLICATED)
+        self._watch = layout.gather(learner.watch, REPLICATED, REPLICATED, MEMBERS, MEMBERS, out=REPLICATED)
         self.programs = (self._test, self._perform, self._actors, self._watch)
 
     def measure(
@@ -90,8 +90,8 @@ class HostSearch(HostEpisodes):
         shared, results = population.shared, []
         for rows in np.arange(chunks * width, dtype=np.int32).reshape(chunks, width):
             mine = np.minimum(rows, members - 1)
-            actors = self._actors(population, place(rows, False), place(uid[mine], False), place(key, False))
-            where = place(rows - np.int32(members), False)
+            actors = self._actors(population, *place((rows, uid[mine], key), REPLICATED))
+            where = place(rows - np.int32(members), REPLICATED)
 
             def watch(step: Rollout, alive: np.ndarray, where: Any = where) -> None:
                 nonlocal shared
