@@ -82,12 +82,12 @@ def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.Monkey
     monkeypatch.setattr(race, "derive", MagicMock())
     c, state = MagicMock(), MagicMock()
     c.plan.evolver.in_doubt = in_doubt
-    state.shard.evaluation_steps, state.done = 0, 0
+    state.done = 0
     state.shard.test.return_value = Outcome(np.zeros((2, 8)), 16, np.array([[0.0] * 8, [9.0] * 8]))
     after = race.after_race(c, state, KnownMembers(members, members, {}, 0, False, 0.0))
     assert after.members.then is not None and after.members.then.tolist() == [1.0, 1.5, 5.5]
     assert [stats.fitness.tolist() for stats in seen] == [[0, 2, 1], [0, 1, 2]]
-    assert after.evaluation_steps == 16
+    state.shard.count_evaluation.assert_called_once_with(16)
 
 
 def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:

@@ -109,13 +109,13 @@ def test_every_step_counts():
     of_each = 63 * (2**20 + 1)
     rollouts = MagicMock()
     rollouts.evaluate.return_value, rollouts.measure.return_value = (values, lengths), (None, *values, lengths)
-    shard = MagicMock(rollouts=rollouts, uid=np.arange(shape[0]), evaluation_steps=0, _key=lambda *_: (0,))
+    shard = MagicMock(rollouts=rollouts, uid=np.arange(shape[0]), _key=lambda *_: (0,))
     GradientTrainedShard._values(shard, 0, "evaluate", "")
-    assert shard.evaluation_steps == 5 * of_each
+    shard.count_evaluation.assert_called_once_with(5 * of_each)
     played = HostEpisodes.play(rollouts, MagicMock(), range(5), (0,), 63, shape, "test", MagicMock())
     assert played.steps == 5 * of_each
-    mean = MagicMock(rollouts=rollouts, _steps=0, evaluation_steps=0, _keys=((0,), ()))
+    mean = MagicMock(rollouts=rollouts, _steps=0, _keys=((0,), ()))
     mean._learner.stored = mean._evaluation.levels = False
     SampledShard.evaluate(mean, 0)
     np.testing.assert_array_equal(mean._steps, [of_each] * 4)
-    assert mean.evaluation_steps == of_each
+    mean.count_evaluation.assert_called_once_with(of_each)

@@ -101,7 +101,7 @@ def test_a_race_that_spends_the_budget_makes_the_generation_the_last(tmp_path: P
     """Its members are candidates of the final selection, as those of any last generation."""
 
     def spends(c: Any, state: Any, shared: Any) -> Any:
-        state.shard.evaluation_steps += 10**4 * (state.done == 1)
+        state.shard.count_evaluation(10**4 * (state.done == 1))
         return shared._replace(evaluation_steps=state.shard.evaluation_steps)
 
     monkeypatch.setattr(generations, "after_race", spends)

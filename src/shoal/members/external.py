@@ -92,6 +92,9 @@ class ExternalShard(Members):
         """Environment steps of all evaluations of the members, as far as trainers tell them."""
         return int(self._evaluated.sum())
 
+    def count_evaluation(self, steps: int) -> None:
+        self._evaluated[0] += steps
+
     @property
     def hyper(self) -> Arrays:
         values = [member.hyper for member in self._members]

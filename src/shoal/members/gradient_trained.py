@@ -103,7 +103,7 @@ class GradientTrainedShard(CompiledShard):
         key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
         values, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
-        self.evaluation_steps += int(lengths.sum(dtype=np.int64))
+        self.count_evaluation(int(lengths.sum(dtype=np.int64)))
         return values
 
     def snapshot(self, row: int) -> PyTree:
@@ -176,7 +176,7 @@ class AsOnePart(InTurn):
     def restore(self, states: Sequence[PyTree], generation: int) -> None:
         super().restore([*states] * len(self._shards), generation)
         for other in self._shards[1:]:
-            other.evaluation_steps = 0  # all of them are the first one's
+            other.count_evaluation(-other.evaluation_steps)  # all of them are the first one's
 
 
 class GradientTrained(Compiled):

@@ -100,6 +100,9 @@ class Shard(Tester, Protocol):
     @property
     def compile_seconds(self) -> float: ...
 
+    def count_evaluation(self, steps: int) -> None:
+        """Add to `evaluation_steps`."""
+
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
         """New members with these hyperparameters, float32 [N] each.
 

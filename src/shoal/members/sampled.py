@@ -108,7 +108,7 @@ class SampledShard(CompiledShard):
         self.population = self.population._replace(shared=shared)
         self._measured_in, members = generation, lengths[:-1].sum(1, dtype=np.int64)
         self._steps, self._new_steps = self._steps + members, members
-        self.evaluation_steps += int(lengths[-1].sum(dtype=np.int64))
+        self.count_evaluation(int(lengths[-1].sum(dtype=np.int64)))
         fitness, deviation, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._std, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
@@ -127,7 +127,7 @@ class SampledShard(CompiledShard):
         key = self._key(generation, "evaluate validation")
         policy = Policy(self._mean(self.population), hyper)
         played = self.test([policy], key, self._evaluation.episodes, "validation")
-        self.evaluation_steps += played.steps
+        self.count_evaluation(played.steps)
         mean, deviation, counted = (x[0] for x in summarise(played.returns))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))

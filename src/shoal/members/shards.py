@@ -85,6 +85,9 @@ class CompiledShard(Members):
     def close(self) -> None:
         self.rollouts.close()
 
+    def count_evaluation(self, steps: int) -> None:
+        self.evaluation_steps += steps
+
     @property
     def compile_seconds(self) -> float:
         now, spans = time.perf_counter(), [p.compiling for p in (*self._programs, *self.rollouts.programs)]
@@ -243,9 +246,8 @@ class InTurn:
     def evaluation_steps(self) -> int:
         return sum(shard.evaluation_steps for shard in self._shards)
 
-    @evaluation_steps.setter
-    def evaluation_steps(self, steps: int) -> None:
-        self._shards[0].evaluation_steps += steps - self.evaluation_steps
+    def count_evaluation(self, steps: int) -> None:
+        self._shards[0].count_evaluation(steps)
 
     @property
     def compile_seconds(self) -> float:

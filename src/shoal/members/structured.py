@@ -57,7 +57,7 @@ class StructuredShard(InTurn):
         own = [next(state for state in states if shard.uid[0] in state["uid"]) for shard in self._shards]
         total = sum(int(state["rest"]["counters"]["evaluation_steps"]) for state in states)
         super().restore(own, generation)
-        self.evaluation_steps = total  # those of structures without members left too
+        self.count_evaluation(total - self.evaluation_steps)  # those of structures without members left too
 
     @property
     def compile_seconds(self) -> float:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from shoal.core.keys import derive
 from shoal.core.population import of_row
 from shoal.distributed.synchronous import KnownMembers
@@ -14,14 +12,13 @@ from shoal.run.context import Context, State
 def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
     """The members with a fitness of more episodes where the evolver asks for it before it decides. In each round those in
     doubt play the same new ones, together as many as all members have in an evaluation."""
-    shard: Any = state.shard  # of compiled members, which alone may end, and whose count of steps may be added to
-    e, members, round_ = c.experiment, shared.members, 0
+    e, shard, members, round_ = c.experiment, state.shard, shared.members, 0
     levels = "test" if e.levels is None else e.fitness.levels
     while len(rows := c.plan.evolver.in_doubt(state.evolution, members.ranked(), round_)):
         policies = [Policy(shard.snapshot(row)[0], of_row(members.hyper, row)) for row in rows.tolist()]
         episodes = c.plan.evaluation.episodes * len(members.uid) // len(rows)
         played = shard.test(policies, derive((e.seed,), state.done, "race", round_), episodes, levels)
-        shard.evaluation_steps += played.steps
+        shard.count_evaluation(played.steps)
         members, round_ = members.with_more(rows, played.returns, played.then), round_ + 1
     return shared._replace(
         members=members, evaluation_steps=shard.evaluation_steps if round_ else shared.evaluation_steps
