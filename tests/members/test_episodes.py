@@ -8,6 +8,7 @@ import pytest
 
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.episodes import (
+    PlayedEpisodes,
     Progress,
     advance,
     begin,
@@ -108,7 +109,8 @@ def test_every_step_counts():
     lengths, values = np.full(shape, 2**20 + 1, np.float32), (np.zeros(shape),)
     of_each = 63 * (2**20 + 1)
     rollouts = MagicMock()
-    rollouts.evaluate.return_value, rollouts.measure.return_value = (values, lengths), (None, *values, lengths)
+    rollouts.evaluate.return_value = PlayedEpisodes(values, lengths)
+    rollouts.measure.return_value = (None, *values, lengths)
     shard = MagicMock(rollouts=rollouts, uid=np.arange(shape[0]), _key=lambda *_: (0,))
     GradientTrainedShard._values(shard, 0, "evaluate", "")
     shard.count_evaluation.assert_called_once_with(5 * of_each)

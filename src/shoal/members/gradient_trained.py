@@ -70,10 +70,13 @@ class GradientTrainedShard(CompiledShard):
         key = jax_key(self._key(generation, "train"))
         interval = Interval(iterations, chunk, self.pause, progress)
         trained = self.rollouts.train(self.population, self.uid, key, interval)
-        self.population, metrics, returned, self._outcome = trained
+        self.population, self._outcome, returned = trained.population, trained.fitness, trained.returns
         self._steps = self._steps + iterations * agent.rollout * agent.environments
         nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))
-        return metrics | {"episode/return": returned.mean + nothing, "episode/length": returned.length + nothing}
+        return trained.metrics | {
+            "episode/return": returned.mean + nothing,
+            "episode/length": returned.length + nothing,
+        }
 
     def evaluate(self, generation: int) -> Metrics:
         """Measure the fitness of every member; the same episodes for all of them, new ones in each generation.
@@ -102,9 +105,9 @@ class GradientTrainedShard(CompiledShard):
         """Values of every member [N, E] by each measure, at these levels, in the same episodes."""
         key, episodes = jax_key(self._key(generation, purpose)), self._evaluation.episodes
         keys = jnp.broadcast_to(jax.random.split(key, episodes), (len(self.uid), episodes))
-        values, lengths = self.rollouts.evaluate(self.population, keys, levels, self.pause)
-        self.count_evaluation(int(lengths.sum(dtype=np.int64)))
-        return values
+        played = self.rollouts.evaluate(self.population, keys, levels, self.pause)
+        self.count_evaluation(int(played.lengths.sum(dtype=np.int64)))
+        return played.values
 
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: `learned`, and the replay buffer where that is copied. Nobody waits for it here."""

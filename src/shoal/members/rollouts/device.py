@@ -13,7 +13,7 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import at, environment_keys, jax_key, member_keys, stream
 from shoal.core.population import Seed
-from shoal.core.types import START, Learner, Metrics, Population, PyTree, Rollout, RunProgress, TimeStep
+from shoal.core.types import START, Learner, Member, Metrics, Population, PyTree, Rollout, RunProgress, TimeStep
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import at_levels
@@ -21,7 +21,7 @@ from shoal.environments.spaces import to_bounds
 from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
-from shoal.members.rollouts.episodes import Interval, Progress, Trained
+from shoal.members.rollouts.episodes import EpisodeSums, Interval, Progress, TrainedInterval
 from shoal.rl.schedules import scheduled, share_done
 
 
@@ -34,6 +34,19 @@ class World(NamedTuple):
     progress: Progress
 
 
+class TrainState(NamedTuple):
+    """The state of an interval between two calls, whose memory each takes over.
+
+    metrics: their sums so far. ended: the episodes that have ended in it
+    """
+
+    members: Member
+    shared: PyTree
+    world: World
+    metrics: Metrics
+    ended: EpisodeSums
+
+
 class DeviceRollouts(DeviceEpisodes):
     """N members in B device environments each, which they learn from; and whole episodes beside them."""
 
@@ -44,7 +57,7 @@ class DeviceRollouts(DeviceEpisodes):
     ):
         super().__init__(environment, learner, layout, evaluation)
         self._begin = layout.program(self._reset, MEMBERS, MEMBERS, REPLICATED)
-        state = (MEMBERS, REPLICATED), MEMBERS, MEMBERS, MEMBERS  # of members and `shared`, and the rest
+        state = TrainState(MEMBERS, REPLICATED, world=MEMBERS, metrics=MEMBERS, ended=MEMBERS)  # type: ignore[arg-type]
         self._train = layout.program(self._train_members, state, MEMBERS, *[REPLICATED] * 4, out=state, donate=(0,))
         self.world: World | None = None
         self._metrics: list[str] = []  # of a rollout and its update; siblings have the same list
@@ -65,7 +78,7 @@ class DeviceRollouts(DeviceEpisodes):
         place = self._layout.place
         self.world = self._begin(place(uid), env_parameters, place(jax_key(key), REPLICATED))
 
-    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
+    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> TrainedInterval:
         """Train for an interval, with results that do not depend on its `chunk`."""
         assert self.world is not None
         state, who, key, *_ = self._train_arguments(population, self.world, uid, key)
@@ -74,12 +87,11 @@ class DeviceRollouts(DeviceEpisodes):
             count = min(interval.chunk, interval.iterations - done)
             state = self._train(state, who, key, interval.progress, np.int32(done), np.int32(count))
             done += count
-            self.world = state[1]
-            interval.pause(state[2], done)
-        members, _, metrics, outcome = state
-        finished = jax.tree.map(np.asarray, outcome)
-        population = population._replace(members=members[0], shared=members[1])
-        return population, episodes.mean_metrics(metrics), finished, finished
+            self.world = state.world
+            interval.pause(state.metrics, done)
+        ended = jax.tree.map(np.asarray, state.ended)
+        population = population._replace(members=state.members, shared=state.shared)
+        return TrainedInterval(population, episodes.mean_metrics(state.metrics), ended, ended)
 
     def _train_arguments(self, population: Population, world: World, uid: np.ndarray, key: jax.Array) -> Any:
         place = self._layout.place
@@ -88,23 +100,23 @@ class DeviceRollouts(DeviceEpisodes):
             names = self._layout.shapes(self._measure, specs, MEMBERS, *arguments, START, np.int32(0))
             self._metrics += names
         metrics = place(episodes.no_metrics(np, self._metrics, len(uid)))
-        outcome = place(episodes.no_episodes(np, len(uid)))
+        ended = place(episodes.no_episodes(np, len(uid)))
         who = place(uid), population.hyper, population.env_parameters
-        state = (population.members, population.shared), world, metrics, outcome
+        state = TrainState(population.members, population.shared, world, metrics, ended)
         return state, who, place(key, REPLICATED), START, np.int32(0), np.int32(0)
 
     def _train_members(
-        self, state: tuple, who: tuple, key: jax.Array, progress: RunProgress, first: jax.Array, count: jax.Array
-    ) -> tuple:
-        """The state after some iterations: members with what they share, their world, metrics, and episodes that ended."""
+        self, state: TrainState, who: tuple, key: jax.Array, progress: RunProgress, first: jax.Array, count: jax.Array
+    ) -> TrainState:
+        """The state after some iterations. who: uid, hyper and env_parameters, [N] each"""
         uid, hyper, env_parameters = who
 
-        def iteration(i: jax.Array, state: tuple) -> tuple:
-            members, world, metrics, outcome = state
-            population = Population(members[0], members[1], hyper, env_parameters)
-            population, world, new, finished = self._iterate(population, world, uid, key, progress, i)
-            metrics = episodes.add_metrics(jnp, metrics, new)
-            return (population.members, population.shared), world, metrics, episodes.merge(jnp, outcome, *finished)
+        def iteration(i: jax.Array, state: TrainState) -> TrainState:
+            population = Population(state.members, state.shared, hyper, env_parameters)
+            population, world, new, finished = self._iterate(population, state.world, uid, key, progress, i)
+            metrics = episodes.add_metrics(jnp, state.metrics, new)
+            ended = episodes.merge(jnp, state.ended, *finished)
+            return TrainState(population.members, population.shared, world, metrics, ended)
 
         return jax.lax.fori_loop(first, first + count, iteration, state)
 
@@ -120,7 +132,8 @@ class DeviceRollouts(DeviceEpisodes):
 
     def _measure(self, *arguments: Any) -> Metrics:
         """The metrics of `_iterate`."""
-        return self._iterate(*arguments)[2]
+        _, _, metrics, _ = self._iterate(*arguments)
+        return metrics
 
     def _collect(
         self, population: Population, world: World, uid: jax.Array, key: jax.Array

@@ -19,7 +19,7 @@ from shoal.environments.levels import Span, at_levels
 from shoal.environments.objective import Objective, in_info
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout, Program
-from shoal.members.rollouts.episodes import Played, WholeEpisodes
+from shoal.members.rollouts.episodes import PlayedEpisodes, WholeEpisodes
 
 
 class DeviceEpisodes(WholeEpisodes):
@@ -34,14 +34,14 @@ class DeviceEpisodes(WholeEpisodes):
         self._test = layout.program(measure, OF_POPULATION, MEMBERS, REPLICATED, REPLICATED)
         self.programs: tuple[Program, ...] = (self._test,)
 
-    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> PlayedEpisodes:
         """See `WholeEpisodes.evaluate`."""
         values, lengths = self._test(*self._test_arguments(population, keys, levels))
         pause(values, 0)
         if self._exact:
             lost = exploitability(self._environment.game, np.asarray(values, np.float64))
             values = (np.repeat(-lost[:, None], keys.shape[1], 1),)
-        return tuple(map(np.asarray, values)), np.asarray(lengths)
+        return PlayedEpisodes(tuple(map(np.asarray, values)), np.asarray(lengths))
 
     def _test_arguments(self, population: Population, keys: jax.Array, levels: str) -> tuple[Any, ...]:
         return population, self._layout.place(keys), np.int32(self._evaluation.step_limit), self._span(levels)
@@ -57,13 +57,16 @@ class DeviceEpisodes(WholeEpisodes):
         policies = jax.vmap(probabilities, (0, None))(population.members.learned, knowledge(self._environment.game))
         return policies, jnp.zeros(keys.shape, jnp.float32)
 
-    def _evaluate_members(self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree) -> tuple:
-        return self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)[:2]
+    def _evaluate_members(
+        self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree
+    ) -> PlayedEpisodes:
+        played, _ = self._play(population, keys, limit, span, (), lambda shared, step, alive: shared)
+        return played
 
     def _play(
         self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree, shared: PyTree, watch: Callable
-    ) -> tuple[tuple[jax.Array, ...], jax.Array, PyTree]:
-        """Whole episodes with keys [N, E]. Returns what is `Played`, and `shared`, updated with the steps.
+    ) -> tuple[PlayedEpisodes, PyTree]:
+        """Whole episodes with keys [N, E], and `shared`, updated with the steps.
 
         watch: (shared, one step of the members, alive [N, E]) -> shared
         """
@@ -97,7 +100,7 @@ class DeviceEpisodes(WholeEpisodes):
         values = (zeros,) * len(self._evaluation.measures)
         first = (state, obs, carry, shared, values, zeros, jnp.ones(keys.shape, bool), jnp.int32(0))
         _, _, _, shared, values, length, _, _ = jax.lax.while_loop(running, step, first)
-        return values, length, shared
+        return PlayedEpisodes(values, length), shared
 
     def _values(
         self, environment: DeviceEnvironment, values: tuple, reward: jax.Array, state: PyTree, alive: jax.Array

@@ -20,8 +20,6 @@ from shoal.members.acting import Policy
 from shoal.members.devices import DeviceLayout
 from shoal.members.protocol import Outcome
 
-Played = tuple[tuple[np.ndarray, ...], np.ndarray]  # of episodes: their value by each measure, and length; [N, E] each
-
 
 class EpisodeSums(NamedTuple):
     """Episodes of N members, summed up: how many, mean return, sum of squared deviations, mean length; each [N]."""
@@ -30,6 +28,13 @@ class EpisodeSums(NamedTuple):
     mean: Any
     squares: Any
     length: Any
+
+
+class PlayedEpisodes(NamedTuple):
+    """Whole episodes of N members: their value by each measure, and their length; [N, E] each."""
+
+    values: tuple[Any, ...]
+    lengths: Any
 
 
 class Interval(NamedTuple):
@@ -45,9 +50,18 @@ class Interval(NamedTuple):
     progress: RunProgress
 
 
-# The population, metrics [N] averaged over iterations, and the episodes that ended: their returns, and what fitness may be
-# made of, which differs where there is an objective.
-Trained = tuple[Population, Metrics, EpisodeSums, EpisodeSums]
+class TrainedInterval(NamedTuple):
+    """Result of an interval.
+
+    metrics: [N], averaged over iterations
+    returns: of the episodes that ended
+    fitness: of the same episodes, what fitness may be made of, which differs where there is an objective
+    """
+
+    population: Population
+    metrics: Metrics
+    returns: EpisodeSums
+    fitness: EpisodeSums
 
 
 class Progress(NamedTuple):
@@ -202,7 +216,7 @@ class WholeEpisodes(ABC):
         self._evaluation = evaluation
 
     @abstractmethod
-    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> PlayedEpisodes:
         """Whole episodes without learning; keys [N, E], one per episode.
 
         levels: of which purpose, where there are levels

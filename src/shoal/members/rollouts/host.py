@@ -6,7 +6,7 @@ All environments of a population are one flat vector that steps on the host; act
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +15,40 @@ import numpy as np
 from shoal.core import tree
 from shoal.core.keys import derive, member_keys, stream, words
 from shoal.core.population import Seed
-from shoal.core.types import Learner, Member, Population, PyTree, Rollout
+from shoal.core.types import Hyper, Learner, Member, Metrics, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.host import HostEnvironment, Vector
 from shoal.environments.objective import FIELDS
 from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
-from shoal.members.rollouts.episodes import Interval, Trained
+from shoal.members.rollouts.episodes import Interval, TrainedInterval
 from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
 from shoal.rl.schedules import scheduled, share_done
+
+
+class Kept(NamedTuple):
+    """The part of members that is not donated: off-policy agents act with the old one while the next is computed."""
+
+    learned: PyTree
+    shared: PyTree
+
+
+class Spent(NamedTuple):
+    """The rest of members, whose memory an update takes over."""
+
+    replay_buffer: PyTree
+    own: PyTree
+
+
+class ActingState(NamedTuple):
+    """The part of a population that acts."""
+
+    learned: PyTree
+    shared: PyTree
+    hyper: Hyper
+
+    def population(self) -> Population:
+        return Population(Member(self.learned, (), ()), self.shared, self.hyper)
 
 
 class HostRollouts(HostEpisodes):
@@ -35,10 +60,8 @@ class HostRollouts(HostEpisodes):
         self, environment: HostEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        kept = (MEMBERS, REPLICATED)  # (learned, shared)
-        acting = (*kept, MEMBERS)
+        kept, acting = Kept(MEMBERS, REPLICATED), ActingState(MEMBERS, REPLICATED, hyper=MEMBERS)
         self._act = layout.program(self._act_members, acting, *[MEMBERS] * 3, REPLICATED, REPLICATED)
-        # Weights are not donated: off-policy agents act with the old ones while new ones are computed.
         given, out = (kept, *[MEMBERS] * 4, REPLICATED, REPLICATED), (kept, MEMBERS, MEMBERS)
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
         self._value = layout.program(self._value_members, acting, MEMBERS, MEMBERS) if learner.value else None
@@ -69,7 +92,7 @@ class HostRollouts(HostEpisodes):
         self._progress = episodes.begin(np, *shape)
 
     @np.errstate(over="ignore", invalid="ignore")  # returns too large for float32 become infinite
-    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> Trained:
+    def train(self, population: Population, uid: np.ndarray, key: jax.Array, interval: Interval) -> TrainedInterval:
         """Train for an interval; `pause` is called after each update.
 
         An off-policy agent acts with the weights before the last update, so that environments step while the device
@@ -81,8 +104,9 @@ class HostRollouts(HostEpisodes):
         returned = measured = episodes.no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
-        (learned, buffer, own), shared = population.members, population.shared
-        acting = (learned, shared, hyper)
+        members = population.members
+        kept, spent = Kept(members.learned, population.shared), Spent(members.replay_buffer, members.own)
+        acting = ActingState(kept.learned, kept.shared, hyper)
         for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
             act_key, update_key = (place(stream(now, purpose), REPLICATED) for purpose in ("act", "update"))
@@ -92,23 +116,16 @@ class HostRollouts(HostEpisodes):
             measured = episodes.merge(np, measured, value, length, counted)
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
-                acting = (learned, shared, hyper)
-            (learned, shared), (buffer, own), metrics = self._update(
-                (learned, shared),
-                (buffer, own),
-                hyper,
-                place(rollout),
-                who,
-                update_key,
-                (interval.progress, np.int32(i)),
-            )
+                acting = ActingState(kept.learned, kept.shared, hyper)
+            when = interval.progress, np.int32(i)
+            kept, spent, metrics = self._update(kept, spent, hyper, place(rollout), who, update_key, when)
             if not off_policy:
                 pause(metrics, i + 1)
-                acting = (learned, shared, hyper)
+                acting = ActingState(kept.learned, kept.shared, hyper)
             sums = episodes.add_metrics(jnp, sums or episodes.no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, interval.iterations)
-        population = population._replace(members=Member(learned, buffer, own), shared=shared)
-        return population, episodes.mean_metrics(sums), returned, measured
+        population = population._replace(members=Member(kept.learned, *spent), shared=kept.shared)
+        return TrainedInterval(population, episodes.mean_metrics(sums), returned, measured)
 
     def _turn(self, env_parameters: PyTree) -> None:
         """Give the copies that members train in the `env_parameters` [N] of theirs."""
@@ -118,7 +135,7 @@ class HostRollouts(HostEpisodes):
             values = {name: np.repeat(np.asarray(x), copies) for name, x in env_parameters.items()}
             self._training.set_env_parameters(values)
 
-    def _collect(self, acting: tuple, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
+    def _collect(self, acting: ActingState, uid: jax.Array, key: jax.Array) -> tuple[Rollout, list[np.ndarray]]:
         assert self._training is not None
         agent, place = self._learner.agent, self._layout.place
         shape, before = self._progress.counts.shape, self._carry
@@ -145,7 +162,7 @@ class HostRollouts(HostEpisodes):
         rollout = jax.tree.map(lambda *x: np.stack(x, 1), *steps)
         return rollout._replace(carry=before), [np.stack(x) for x in zip(*ends, strict=True)]
 
-    def _values(self, acting: tuple, obs: PyTree, carry: PyTree, needed: np.ndarray) -> np.ndarray:
+    def _values(self, acting: ActingState, obs: PyTree, carry: PyTree, needed: np.ndarray) -> np.ndarray:
         """The values of observations [N, B, ...] where `needed` [N, B], 0 elsewhere."""
         assert self._value is not None
         if not needed.any():
@@ -154,27 +171,25 @@ class HostRollouts(HostEpisodes):
         return np.where(needed, self._value(acting, place(obs), place(carry)), np.float32(0))
 
     def _act_members(
-        self, acting: tuple, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
+        self, acting: ActingState, obs: PyTree, carry: PyTree, uid: jax.Array, key: jax.Array, turn: jax.Array
     ) -> Any:
-        learned, shared, hyper = acting
-        population = Population(Member(learned, (), ()), shared, hyper)
         keys = member_keys(jax.random.fold_in(key, turn), uid)
-        return self._learner.act(population, obs, carry, keys)
+        return self._learner.act(acting.population(), obs, carry, keys)
 
-    def _value_members(self, acting: tuple, obs: PyTree, carry: PyTree) -> jax.Array:
+    def _value_members(self, acting: ActingState, obs: PyTree, carry: PyTree) -> jax.Array:
         assert self._learner.value is not None
-        learned, shared, hyper = acting
-        return self._learner.value(Population(Member(learned, (), ()), shared, hyper), obs, carry)
+        return self._learner.value(acting.population(), obs, carry)
 
     def _update_members(
-        self, kept: tuple, spent: tuple, hyper: PyTree, rollout: Rollout, uid: jax.Array, key: jax.Array, when: tuple
-    ) -> Any:
+        self, kept: Kept, spent: Spent, hyper: Hyper, rollout: Rollout, uid: jax.Array, key: jax.Array, when: tuple
+    ) -> tuple[Kept, Spent, Metrics]:
         """The members after the update of `when`: the progress of the run before the interval, and the iteration."""
-        population = Population(Member(kept[0], *spent), kept[1], scheduled(hyper, share_done(*when)))
+        now = scheduled(hyper, share_done(*when))
+        population = Population(Member(kept.learned, *spent), kept.shared, now)
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": episodes.broken(rollout)}
         members = population.members
-        return (members.learned, population.shared), (members.replay_buffer, members.own), metrics
+        return Kept(members.learned, population.shared), Spent(members.replay_buffer, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""

@@ -20,7 +20,7 @@ from shoal.environments.levels import at_levels
 from shoal.environments.objective import FIELDS, InfoOf, Objective, in_infos
 from shoal.environments.spaces import to_bounds
 from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout, Program
-from shoal.members.rollouts.episodes import Played, WholeEpisodes, advance, begin
+from shoal.members.rollouts.episodes import PlayedEpisodes, WholeEpisodes, advance, begin
 
 
 class HostEpisodes(WholeEpisodes):
@@ -41,14 +41,14 @@ class HostEpisodes(WholeEpisodes):
         other._testing = {}
         return other
 
-    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> Played:
+    def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> PlayedEpisodes:
         """See `WholeEpisodes.evaluate`."""
         return self._play(self._test, population, keys, self._evaluation.step_limit, levels, lambda *_: None, pause)
 
     @np.errstate(over="ignore", invalid="ignore")
     def _play(
         self, act: Program, population: Population, keys: jax.Array, limit: int, levels: str, watch: Any, pause: Any
-    ) -> Played:
+    ) -> PlayedEpisodes:
         """Whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
         place, shape = self._layout.place, keys.shape
         vector = self._copies(levels, keys.size)
@@ -79,7 +79,7 @@ class HostEpisodes(WholeEpisodes):
                 break
             if done.any():
                 vector.rest(~alive.reshape(-1))
-        return tuple(values), lengths
+        return PlayedEpisodes(tuple(values), lengths)
 
     def _copies(self, levels: str, count: int) -> Vector:
         """Copies that only measure, at the levels of a purpose where there are levels."""

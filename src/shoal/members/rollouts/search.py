@@ -61,7 +61,7 @@ class DeviceSearch(DeviceEpisodes):
 
             actors = _actors(learner, population._replace(shared=shared), rows, who, key)
             every = jnp.broadcast_to(keys, (width, *keys.shape))
-            (returns,), lengths, shared = self._play(actors, every, limit, span, shared, watch)
+            ((returns,), lengths), shared = self._play(actors, every, limit, span, shared, watch)
             return shared, (returns, lengths)
 
         shared, played = jax.lax.scan(chunk, population.shared, rows)
