@@ -6,8 +6,8 @@ import pytest
 from shoal.rl.advantages import generalised_advantages
 
 
-def advantages(reward, value, bootstrap_value, terminated, truncated, discount, trace) -> np.ndarray:
-    columns = [np.asarray(x, np.float32) for x in (reward, value, bootstrap_value, terminated, truncated)]
+def advantages(reward, value, next_value, terminated, truncated, discount, trace) -> np.ndarray:
+    columns = [np.asarray(x, np.float32) for x in (reward, value, next_value, terminated, truncated)]
     columns = [x[:, None] if x.ndim == 1 else x for x in columns]
     result = np.asarray(generalised_advantages(*columns, np.float32(discount), np.float32(trace)))
     return result[:, 0] if np.ndim(reward) == 1 else result
@@ -32,23 +32,23 @@ def test_by_hand(terminated, truncated, expected):
 @pytest.mark.parametrize(("discount", "trace"), [(0.99, 0.95), (0.9, 0.0), (0.5, 1.0), (1.0, 1.0)])
 def test_against_a_backwards_loop(discount, trace):
     rng = np.random.default_rng(0)
-    reward, value, bootstrap_value = rng.normal(size=(3, 40, 5))
+    reward, value, next_value = rng.normal(size=(3, 40, 5))
     terminated, truncated = rng.random((2, 40, 5)) < 0.1
     expected, following = np.zeros((40, 5)), np.zeros(5)
     for t in reversed(range(40)):
         for b in range(5):
-            bootstrap = 0 if terminated[t, b] else discount * bootstrap_value[t, b]
+            bootstrap = 0 if terminated[t, b] else discount * next_value[t, b]
             carried = 0 if terminated[t, b] or truncated[t, b] else discount * trace * following[b]
             following[b] = reward[t, b] + bootstrap - value[t, b] + carried
         expected[t] = following
-    got = advantages(reward, value, bootstrap_value, terminated, truncated, discount, trace)
+    got = advantages(reward, value, next_value, terminated, truncated, discount, trace)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_lambda_one_is_the_return_minus_the_value():
     """With lambda = 1, values inside an episode cancel: what is left is the discounted return to its end."""
     reward, value = np.array([1.0, 2, 3, 4]), np.array([0.3, -1, 2, 0.7])
-    bootstrap_value = np.append(value[1:], 10.0)
+    next_value = np.append(value[1:], 10.0)
     returns = [1 + 0.9 * (2 + 0.9 * (3 + 0.9 * (4 + 9.0))), 2 + 0.9 * (3 + 0.9 * 13), 3 + 0.9 * 13, 13]
-    got = advantages(reward, value, bootstrap_value, [0] * 4, [0, 0, 0, 1], 0.9, 1.0)
+    got = advantages(reward, value, next_value, [0] * 4, [0, 0, 0, 1], 0.9, 1.0)
     np.testing.assert_allclose(got + value, returns, rtol=1e-5)

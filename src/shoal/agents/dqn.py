@@ -109,9 +109,9 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
-    reach = {"n": config.n_step, "frames": config.frame_stack}
-    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, sees=view.keys + mask.keys, **reach)
-    return stacking(agent, spec, config.frame_stack)
+    n, frames, sees = config.n_step, config.frame_stack, view.keys + mask.keys
+    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, n, frames, sees=sees)
+    return stacking(agent, spec, frames)
 
 
 def _at(values: jax.Array, action: jax.Array) -> jax.Array:

@@ -37,7 +37,7 @@ from shoal.core.schema import build
 from shoal.core.spec import SEAT
 from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl.actor_critic import ActorCritic
-from shoal.rl.advantages import advantages_in_turns, generalised_advantages
+from shoal.rl.advantages import advantages_in_turns, generalised_advantages, next_values
 from shoal.rl.auxiliary_loss import make_auxiliary_loss
 from shoal.rl.batching import in_parts, per_member
 from shoal.rl.frames import of_rollout, stack, stacked, stacking
@@ -208,18 +208,15 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return learned._replace(params=params, optimiser=state), metrics
 
     def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
-        learned, sums = member.learned, member.own
+        learned, sums, acted = member.learned, member.own, rollout.extras
         ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
-        known = jnp.where(bounded(rollout.obs, 2), rollout.extras.value, jnp.nan)
-        following = jnp.concatenate([known[1:], rollout.bootstrap_value[-1:]])
-        following = jnp.where(rollout.truncated, rollout.bootstrap_value, following)
-        rollout = rollout._replace(bootstrap_value=jnp.where(rollout.terminated, 0.0, following))
-        acted = rollout.extras
+        known = jnp.where(bounded(rollout.obs, 2), acted.value, jnp.nan)
+        next_value = next_values(known, rollout.bootstrap_value, rollout.terminated, rollout.truncated)
         of_another = jnp.isnan(acted.log_prob) if spec.turns else jnp.zeros_like(ends)
         rollout = rollout._replace(extras=acted._replace(log_prob=jnp.where(of_another, 0.0, acted.log_prob)))
-        kept = usable(rollout)
-        rollout = without(rollout, ~kept)
+        kept = usable(rollout._replace(bootstrap_value=next_value))
+        rollout, next_value = without(rollout, ~kept), jnp.where(kept, next_value, 0.0)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
         if config.normalise_rewards:
@@ -231,10 +228,10 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         value = rollout.extras.value
         rates = hyper.discount, hyper.gae_lambda
         if spec.turns:
-            after, ended = rollout.bootstrap_value[-1], jnp.maximum(terminated, truncated)
-            advantage = advantages_in_turns(reward, value, after, ended, rollout.obs[SEAT], *rates)
+            ended = jnp.maximum(terminated, truncated)
+            advantage = advantages_in_turns(reward, value, next_value[-1], ended, rollout.obs[SEAT], *rates)
         else:
-            advantage = generalised_advantages(reward, value, rollout.bootstrap_value, terminated, truncated, *rates)
+            advantage = generalised_advantages(reward, value, next_value, terminated, truncated, *rates)
         obs, carry, frames = rollout.obs, rollout.carry, None
         if config.frame_stack > 1:
             obs, carry, frames = of_rollout(carry, obs, is_first)

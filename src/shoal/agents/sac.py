@@ -107,15 +107,21 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         def temperature_loss(log_temperature: jax.Array) -> jax.Array:  # equation 18
             return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
 
-        (loss, value), gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        rate, state = hyper.critic_learning_rate, learned.critic_optimiser
-        critics, critic_optimiser = adam_step(rate, gradient, learned.critics, state)
-        (_, (entropy, added)), gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
-        rate, state = hyper.policy_learning_rate, learned.policy_optimiser
-        params, policy_optimiser = adam_step(rate, gradient, learned.policy, state)
-        gradient = jax.grad(temperature_loss)(learned.log_temperature)
-        rate, state = hyper.temperature_learning_rate, learned.temperature_optimiser
-        log_temperature, temperature_optimiser = adam_step(rate, gradient, learned.log_temperature, state)
+        (loss, value), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
+        critics, critic_optimiser = adam_step(
+            hyper.critic_learning_rate, critic_gradient, learned.critics, learned.critic_optimiser
+        )
+        (_, (entropy, added)), policy_gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
+        params, policy_optimiser = adam_step(
+            hyper.policy_learning_rate, policy_gradient, learned.policy, learned.policy_optimiser
+        )
+        temperature_gradient = jax.grad(temperature_loss)(learned.log_temperature)
+        log_temperature, temperature_optimiser = adam_step(
+            hyper.temperature_learning_rate,
+            temperature_gradient,
+            learned.log_temperature,
+            learned.temperature_optimiser,
+        )
         learned = SacLearned(
             policy=params,
             critics=critics,

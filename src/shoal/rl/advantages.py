@@ -11,10 +11,18 @@ from shoal.core import tree
 from shoal.core.types import Array
 
 
+def next_values(value: Array, bootstrap_value: Array, terminated: Array, truncated: Array) -> jax.Array:
+    """Values [T, B] after each step: that of the next one, `bootstrap_value` where the episode is truncated and after the
+    last step, and 0 where it terminates. All arguments are [T, B]."""
+    following = jnp.concatenate([value[1:], bootstrap_value[-1:]])
+    following = jnp.where(truncated, bootstrap_value, following)
+    return jnp.where(terminated, 0.0, following)
+
+
 def generalised_advantages(
     reward: Array,
     value: Array,
-    bootstrap_value: Array,
+    next_value: Array,
     terminated: Array,
     truncated: Array,
     discount: Array,
@@ -22,11 +30,11 @@ def generalised_advantages(
 ) -> jax.Array:
     """Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438, equation 16).
 
-    All of [T, B] but `discount` and `trace` (lambda), scalars. `bootstrap_value` is the value of the observation before any
+    All of [T, B] but `discount` and `trace` (lambda), scalars. `next_value` is the value of the observation before any
     automatic reset: a termination does not bootstrap from it, a truncation does; both cut the trace.
     Returns the advantages [T, B]; the value targets are advantages + value.
     """
-    delta = reward + discount * bootstrap_value * (1 - terminated) - value
+    delta = reward + discount * next_value * (1 - terminated) - value
     keep = discount * trace * (1 - jnp.maximum(terminated, truncated))
 
     def backwards(advantage: jax.Array, step: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -127,18 +127,25 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
 
 
 def agent(
-    config: OffPolicy, hyper: Hyper, init: Callable, act: Callable, greedy: Callable, improve: Callable, **more: Any
+    config: OffPolicy,
+    hyper: Hyper,
+    init: Callable,
+    act: Callable,
+    greedy: Callable,
+    improve: Callable,
+    n: int = 1,
+    frames: int = 1,
+    **more: Any,
 ) -> Agent:
-    """Make an off-policy agent; `improve`, and `n` and `frames` among `more`, are as for `off_policy_update`.
+    """Make an off-policy agent; `improve`, `n` and `frames` are as for `off_policy_update`.
 
     more: other fields of `Agent`
     """
-    reach = {name: more.pop(name) for name in ("n", "frames") if name in more}
     return Agent(
         init,
         act,
         greedy,
-        off_policy_update(config, improve, **reach),
+        off_policy_update(config, improve, n, frames),
         carry=lambda shape: (),
         hyper=hyper,
         rollout=config.rollout,
