@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +22,6 @@ from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
 from shoal.experiment.structures import ranges
 from shoal.members.protocol import Kind, Setup
-from shoal.members.structured import Structured
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 from shoal.methods.successive_halving import at_generations
@@ -53,8 +51,19 @@ class Plan(NamedTuple):
     @property
     def setup(self) -> Setup:
         """The arguments that shards are made with."""
-        ends = self.method.ends_members
-        return Setup(self.experiment.seed, self.evaluation, self.steps, ends_members=ends, structure=self.structure)
+        return Setup(
+            self.experiment.seed,
+            self.evaluation,
+            self.steps,
+            ends_members=self.method.ends_members,
+            structure=self.structure,
+            chosen=self.chosen,
+        )
+
+    def chosen(self, uid: np.ndarray) -> Values:
+        """What members [N] choose of their structure, by the name of the choice."""
+        _, hyper = self.evolver.init(derive((self.experiment.seed,), 0, "hyper"), uid)
+        return {name: hyper[name] for name in ranges(self.experiment)}
 
     @property
     def structure(self) -> Any:
@@ -222,20 +231,12 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         refuse(OF_KIND, e, method, kind)
         search = search._replace(ranges=search.ranges | ranges(e))
         evolver = method.evolver(search, e.population)
-        if isinstance(kind, Structured):
-            kind.chosen = partial(_chosen, e, evolver)
         check_env_parameters(e, kind, evolver)
         iterations, steps = kind.interval(e.interval, e.generations, e.population)
         return Plan(e, method, kind, evaluation_of(e), evolver, search, e.shards or 1, iterations, steps)
     except BaseException:
         kind.close()
         raise
-
-
-def _chosen(e: Experiment, evolver: PureEvolver, uid: np.ndarray) -> Values:
-    """The choices of structures of members."""
-    _, hyper = evolver.init(derive((e.seed,), 0, "hyper"), uid)
-    return {name: hyper[name] for name in ranges(e)}
 
 
 def planned(experiment: Experiment) -> Plan:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed, Values
 from shoal.core.types import START, Metrics, PyTree, RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 
@@ -43,6 +43,7 @@ class Setup(NamedTuple):
     returns: where several processes measure one population together
     ends_members: whether members may end before the run does
     structure: all that compiled programs follow from; those of an equal one may be taken (`trace_cache`)
+    chosen: uid [N] -> what members choose of their structure, by the name of the choice
     """
 
     seed: int
@@ -54,6 +55,7 @@ class Setup(NamedTuple):
     returns: SharedReturns | None = None
     ends_members: bool = False
     structure: Any = None
+    chosen: Callable[[np.ndarray], Values] = lambda uid: {}
 
 
 class Outcome(NamedTuple):

@@ -68,15 +68,11 @@ class Structured(GradientTrained):
     """Members of several kinds, which differ in the structure of their agent.
 
     place: of the hyperparameters of a member, or [N] of several -> its structure, a place in `kinds`
-    chosen: uid [N] -> what members choose, by the name of the choice; the plan of a run knows it
     """
-
-    chosen: Callable[[np.ndarray], Values]
 
     def __init__(self, kinds: Sequence[GradientTrained], place: Callable[[Mapping[str, Any]], Any]):
         super().__init__(kinds[0].environment, kinds[0].learner, kinds[0].copies_replay)
         self.kinds, self.place = kinds, place
-        self._iterations: Sequence[int] = ()
 
     def acting_with(self, hyper: Mapping[str, float]) -> Acting:
         return self.kinds[int(self.place(hyper))].acting
@@ -85,17 +81,15 @@ class Structured(GradientTrained):
         return max(kind.memory(members) for kind in self.kinds)
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        self._iterations, each = zip(
-            *(kind.interval(steps, generations, population) for kind in self.kinds), strict=True
-        )
+        iterations, each = zip(*(kind.interval(steps, generations, population) for kind in self.kinds), strict=True)
         if len({*each}) > 1:
             rounded = " and ".join(f"{x:,}" for x in sorted({*each}))
             raise BadField("interval", f"is rounded up to {rounded}", "take a multiple of all rollouts", value=steps)
-        return self._iterations[0], each[0]
+        return iterations[0], each[0]
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         (uid,) = uids
-        chosen = self.chosen(uid)
+        chosen = setup.chosen(uid)
         places = np.asarray(self.place(chosen))
         present = sorted({*places.tolist()})
         shards = {
@@ -103,5 +97,7 @@ class Structured(GradientTrained):
             for place in present
         }
         order = np.concatenate([np.flatnonzero(places == place) for place in present])
-        rates = [self._iterations[place] / self._iterations[0] for place in present]
+        # All make the same steps in an interval, as `interval` sees to: the shorter its rollouts, the more there are.
+        rollouts = [kind.agent.rollout * kind.agent.environments for kind in self.kinds]
+        rates = [rollouts[0] / rollouts[place] for place in present]
         return StructuredShard(self, shards, rates, {name: x[order] for name, x in chosen.items()}, setup)
