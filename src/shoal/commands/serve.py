@@ -42,7 +42,9 @@ def serve(path: Path, write: Callable[[Path], Path], port: int, screen: Screen) 
 
         try:
             server = PageServer((ADDRESS, port), _handler(page))
-        except (OSError, OverflowError) as error:
+        except OverflowError as error:
+            raise BadInput(f"--port {port}: must be 0 to 65535") from error
+        except OSError as error:
             raise BadInput(f"--port {port}: {error}") from error
         with server:
             screen.print(f"serving on http://{ADDRESS}:{server.server_port}/ (Ctrl-C ends it)", soft_wrap=True)

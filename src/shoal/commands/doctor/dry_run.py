@@ -114,7 +114,8 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     most = "about" if e.budget is None and e.stop == Stop() else "at most"
     if e.ends_by == ["time_limit"]:
         most, total = "at least", e.time_limit or 0.0
-    text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation"
+    more = " while all members train, and longer with fewer" if longer > 0 else ""
+    text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation{more}"
     return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
 
 
