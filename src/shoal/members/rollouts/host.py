@@ -26,14 +26,14 @@ from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
 from shoal.rl.schedules import scheduled, share_done
 
 
-class Kept(NamedTuple):
+class Retained(NamedTuple):
     """The part of members that is not donated: off-policy agents act with the old one while the next is computed."""
 
     learned: PyTree
     shared: PyTree
 
 
-class Spent(NamedTuple):
+class Donated(NamedTuple):
     """The rest of members, whose memory an update takes over."""
 
     replay_buffer: PyTree
@@ -60,7 +60,7 @@ class HostRollouts(HostEpisodes):
         self, environment: HostEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        kept, acting = Kept(MEMBERS, REPLICATED), ActingState(MEMBERS, REPLICATED, hyper=MEMBERS)
+        kept, acting = Retained(MEMBERS, REPLICATED), ActingState(MEMBERS, REPLICATED, hyper=MEMBERS)
         self._act = layout.program(self._act_members, acting, *[MEMBERS] * 3, REPLICATED, REPLICATED)
         given, out = (kept, *[MEMBERS] * 4, REPLICATED, REPLICATED), (kept, MEMBERS, MEMBERS)
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
@@ -105,7 +105,7 @@ class HostRollouts(HostEpisodes):
         metrics = None
         sums: dict[str, Any] = {}
         members = population.members
-        kept, spent = Kept(members.learned, population.shared), Spent(members.replay_buffer, members.own)
+        kept, spent = Retained(members.learned, population.shared), Donated(members.replay_buffer, members.own)
         acting = ActingState(kept.learned, kept.shared, hyper)
         for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
@@ -181,15 +181,22 @@ class HostRollouts(HostEpisodes):
         return self._learner.value(acting.population(), obs, carry)
 
     def _update_members(
-        self, kept: Kept, spent: Spent, hyper: Hyper, rollout: Rollout, uid: jax.Array, key: jax.Array, when: tuple
-    ) -> tuple[Kept, Spent, Metrics]:
+        self,
+        kept: Retained,
+        spent: Donated,
+        hyper: Hyper,
+        rollout: Rollout,
+        uid: jax.Array,
+        key: jax.Array,
+        when: tuple,
+    ) -> tuple[Retained, Donated, Metrics]:
         """The members after the update of `when`: the progress of the run before the interval, and the iteration."""
         now = scheduled(hyper, share_done(*when))
         population = Population(Member(kept.learned, *spent), kept.shared, now)
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": episodes.broken(rollout)}
         members = population.members
-        return Kept(members.learned, population.shared), Spent(members.replay_buffer, members.own), metrics
+        return Retained(members.learned, population.shared), Donated(members.replay_buffer, members.own), metrics
 
     def overwrite(self, copied: np.ndarray) -> None:
         """See `DeviceRollouts.overwrite`."""
