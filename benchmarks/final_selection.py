@@ -74,7 +74,8 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
     def noted(
         self: Contenders, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool
     ) -> Contenders:
-        fittest.extend(ChampionSoFar.at(stats, row, 0.0, what) for row, what in zip(rows[:1], learned[:1], strict=True))
+        best = zip(rows[:1], learned[:1], strict=True)
+        fittest.extend(ChampionSoFar.at(stats, row, (0.0, 0.0, None), what) for row, what in best)
         fittest.sort(key=lambda one: -one.fitness)
         del fittest[4:]
         return joined(self, stats, rows, learned, last)
