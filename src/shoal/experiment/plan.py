@@ -141,7 +141,7 @@ class Plan(NamedTuple):
             parts.append(f"{sizes[0][1]} members: {then}; the remaining members get their steps")
         if late := planned[len(sizes) :]:
             parts.append(f"too few generations for the rungs that leave {', '.join(f'{n}' for _, n in late)}")
-        if self.lengthening > LONG:
+        if parts and self.lengthening > LONG:  # what has no rungs may have no device of JAX
             parts.append(f"that takes {self.lengthening:.3g} times as long as side by side")
             parts.append("with method: pbt all members train to the end")
         return "; ".join(parts)
