@@ -17,7 +17,8 @@ from unittest.mock import patch
 import numpy as np
 from common import table
 
-from shoal.core.population import ChampionSoFar, Contenders, PopulationStats
+from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.run import generations

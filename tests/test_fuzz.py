@@ -23,9 +23,9 @@ from support.synthetic_run import write_run
 from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import Staging, seal
+from shoal.core.contenders import NOBODY
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE
-from shoal.core.population import NOBODY
 from shoal.experiment.files import load
 from shoal.experiment.plan import planned
 from shoal.experiment.trust import open_run

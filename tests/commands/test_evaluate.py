@@ -15,8 +15,8 @@ from support.runs import at_work, tiny
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.atomic import seal
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar
 from shoal.experiment.build import make_environment, make_learner
 from shoal.experiment.files import dump
 from shoal.methods import METHODS

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from shoal.core.atomic import Staging, write_file
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed.directory import Workspace
 from shoal.experiment.experiment import Experiment

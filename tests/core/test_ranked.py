@@ -8,7 +8,9 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from shoal.core.population import Contenders, PopulationStats, Trend
+from shoal.core.contenders import Contenders
+from shoal.core.population import PopulationStats
+from shoal.core.trend import Trend
 from shoal.distributed.synchronous import KnownMembers
 from shoal.members.protocol import Outcome
 from shoal.run import race

@@ -14,7 +14,8 @@ from support.messages import Said, shown
 from support.runs import flags, mpiexec, rows, same_run, shoal, tiny
 
 from shoal.core.errors import BadInput
-from shoal.core.population import PopulationStats, Trend
+from shoal.core.population import PopulationStats
+from shoal.core.trend import Trend
 from shoal.core.types import RunProgress
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan, planned

@@ -14,8 +14,9 @@ import pytest
 from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
+from shoal.core.contenders import ChampionSoFar, Contenders
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar, Contenders, PopulationStats
+from shoal.core.population import PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.build import make_learner

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.runs import rows, tiny
 
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.members.compiled import CompiledTester

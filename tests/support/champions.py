@@ -12,7 +12,7 @@ from support.tiny import make_agent, space_of
 
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
-from shoal.core.population import ChampionSoFar
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment

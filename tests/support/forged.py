@@ -10,7 +10,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.population import ChampionSoFar
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.experiment.build import make_learner
 from shoal.experiment.files import dump

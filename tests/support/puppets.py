@@ -29,8 +29,8 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.atomic import read_or_nothing, write_file
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace

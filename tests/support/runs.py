@@ -19,7 +19,8 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.atomic import Staging
-from shoal.core.population import ChampionSoFar, PopulationStats
+from shoal.core.contenders import ChampionSoFar
+from shoal.core.population import PopulationStats
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.plan import make_plan

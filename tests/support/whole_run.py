@@ -11,8 +11,9 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.population import ChampionSoFar, Trend
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.spec import Discrete, Spec
+from shoal.core.trend import Trend
 from shoal.experiment.build import make_learner
 from shoal.experiment.plan import planned
 from shoal.methods.pbt import Pbt

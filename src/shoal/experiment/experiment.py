@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadField
-from shoal.core.population import Trend
 from shoal.core.schema import as_given, changed_in, converted
 from shoal.core.space import Range
+from shoal.core.trend import Trend
 from shoal.core.user_code import name_of
 from shoal.environments.levels import Levels
 from shoal.methods.parts import in_full

@@ -61,7 +61,7 @@ class Plan(NamedTuple):
         )
 
     def chosen(self, uid: np.ndarray) -> Values:
-        """What members [N] choose of their structure, by the name of the choice."""
+        """The choices of structure that members [N] make, by name."""
         _, hyper = self.evolver.init(derive((self.experiment.seed,), 0, "hyper"), uid)
         return {name: hyper[name] for name in ranges(self.experiment)}
 

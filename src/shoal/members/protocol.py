@@ -43,7 +43,7 @@ class Setup(NamedTuple):
     returns: where several processes measure one population together
     ends_members: whether members may end before the run does
     structure: all that compiled programs follow from; those of an equal one may be taken (`trace_cache`)
-    chosen: uid [N] -> what members choose of their structure, by the name of the choice
+    chosen: uid [N] -> the choices of structure that members make, by name
     """
 
     seed: int

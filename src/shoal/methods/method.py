@@ -53,7 +53,7 @@ class Method(ABC):
 
     @property
     def explanation(self) -> str:
-        """What happens between generations, for readers of the report."""
+        """An explanation of the decisions between generations, for readers of the report."""
         return " ".join((type(self).__doc__ or "").partition("\n\n")[2].split())
 
     @property

@@ -15,7 +15,7 @@ from shoal.core.population import PopulationStats
 from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
-    from shoal.core.population import ChampionSoFar
+    from shoal.core.contenders import ChampionSoFar
 
 CHAMPION = ("uid", "generation", "fitness", "smoothed_fitness")  # numbers of the champion in a row of metrics.jsonl
 

@@ -16,9 +16,10 @@ from shoal.core import tree
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import STRUCTURE, BadInput
 from shoal.core.keys import derive, jax_key
-from shoal.core.population import ChampionSoFar, of_row
+from shoal.core.population import of_row
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.population import ChampionSoFar, Contenders, Trend
+from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.trend import Trend
 from shoal.core.types import PyTree
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.processes import Processes

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, ranks
+from shoal.core.population import ranks
 from shoal.experiment.experiment import Experiment
 from shoal.members.acting import Policy
 from shoal.members.protocol import Tester

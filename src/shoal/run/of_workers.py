@@ -14,8 +14,8 @@ from pathlib import Path
 
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.backend import on_jax
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
-from shoal.core.population import ChampionSoFar
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
 from shoal.experiment.plan import Plan, make_plan

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, PopulationStats, Seed, of_row
+from shoal.core.population import PopulationStats, Seed, of_row
 from shoal.core.yaml_text import plain
 from shoal.environments.games.environment import knowledge
 from shoal.environments.games.exploitability import payoff_matrix

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
+from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadField
 from shoal.core.interrupts import to_resume
-from shoal.core.population import ChampionSoFar, Trend
 from shoal.core.schema import build
 from shoal.core.spec import Spec
+from shoal.core.trend import Trend
 from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
@@ -43,7 +44,7 @@ class Totals:
     trend: Trend
     episode_length: float
     uids: list[int]  # of the members that are left, where members may end
-    smoothed_error: float | None = None
+    smoothed_error: float = 0.0
     smoothed_then: float | None = None
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from shoal.core.atomic import Damaged, Staging
+from shoal.core.contenders import ChampionSoFar, Contenders
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive
-from shoal.core.population import ChampionSoFar, Contenders, Trend
+from shoal.core.trend import Trend
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Experiment
@@ -197,7 +198,7 @@ def _load(c: Context, generation: int, first: State) -> State:
         last=last,
         smoothed_fitness=totals.smoothed_fitness,
         measured=totals.measured,
-        smoothed_error=totals.smoothed_error or 0.0,
+        smoothed_error=totals.smoothed_error,
         smoothed_then=totals.smoothed_then,
     )
     shard.restore(list(parts.values()), generation)

@@ -15,8 +15,8 @@ import jax
 from rich.filesize import decimal
 
 from shoal.core import tree
+from shoal.core.contenders import EARLIER
 from shoal.core.errors import BadInput
-from shoal.core.population import EARLIER
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment.experiment import Experiment, Stop

@@ -1,0 +1,135 @@
+"""Individuals that may become the champion of a run, and what is remembered of them from generation to generation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from shoal.core.population import PopulationStats, of_row, ranks
+
+
+@dataclass(frozen=True)
+class ChampionSoFar:
+    """An individual as it was after a generation.
+
+    learned: a tree of arrays
+    fitness: as it was measured then, in the episodes of that generation
+    smoothed_fitness: the mean of the best fitness of that generation and of those just before it: generations play
+        different episodes, so that one fitness says more of the episodes than of the individual
+    smoothed_error, smoothed_then: of the ties of these, where something breaks them
+    """
+
+    learned: Any = None
+    uid: int = -1
+    generation: int = -1
+    fitness: float = -np.inf
+    hyper: dict[str, float] = field(default_factory=dict)
+    smoothed_fitness: float = 0.0
+    smoothed_error: float = 0.0
+    smoothed_then: float | None = None
+
+    @classmethod
+    def at(
+        cls, stats: PopulationStats, row: int, smoothed: tuple[float, float, float | None], learned: Any
+    ) -> ChampionSoFar:
+        """The individual at a row of the stats, with what it has learned."""
+        about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
+        return cls(learned, *about, of_row(stats.hyper, row), *smoothed)
+
+    def about(self) -> dict[str, Any]:
+        """Fields of the manifest: all but what it has learned."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learned"}
+
+
+NOBODY = ChampionSoFar(smoothed_fitness=-np.inf)
+SMOOTHING = 4  # generations over which the best fitness is smoothed, about
+EARLIER = 4  # generations whose best member stays a contender by smoothed fitness, and as many by fitness
+
+
+@dataclass(frozen=True)
+class Contenders:
+    """The individuals of whom the final selection finds the champion.
+
+    earlier: the best member of each of the generations of the highest smoothed fitness, and of those of the highest
+        fitness, which may be no luck; the highest smoothed fitness first
+    last: members of the last generation, once there is one, the fittest first
+    smoothed_fitness: of the newest generation, whose number among those that have one is `measured`
+    smoothed_error, smoothed_then: of the same, where something breaks ties
+    smoothing: generations over which the best fitness is smoothed, about; 1 where fitness is exact
+    """
+
+    earlier: tuple[ChampionSoFar, ...] = ()
+    last: tuple[ChampionSoFar, ...] = ()
+    smoothed_fitness: float = 0.0
+    measured: int = 0
+    smoothing: int = SMOOTHING
+    smoothed_error: float = 0.0
+    smoothed_then: float | None = None
+
+    @property
+    def champion(self) -> ChampionSoFar:
+        """The best so far."""
+        return self.earlier[0] if self.earlier else NOBODY
+
+    @property
+    def entrants(self) -> list[ChampionSoFar]:
+        """All of them, each once: by turns the best by smoothed fitness, by fitness in the last generation, and in any."""
+        fittest = sorted(self.earlier, key=lambda one: one.fitness, reverse=True)
+        by_turns = [one for turn in zip_longest(self.earlier, self.last, fittest) for one in turn if one is not None]
+        return list({(one.uid, one.generation): one for one in by_turns}.values())
+
+    def wanted(self, stats: PopulationStats, last: int) -> list[int]:
+        """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
+        its smoothed fitness or its fitness is among the highest. Whoever has no fitness never joins."""
+        fitness = stats.ranked().fitness
+        fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
+        order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
+        if last or not order:
+            return order[:last]
+        new = ChampionSoFar.at(stats, order[0], self._smoothed(stats), None)
+        return order[:1] if any(one is new for one in _best((new, *self.earlier))) else []
+
+    def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
+        """After a generation, with the individuals at the `wanted` rows and what each has learned.
+
+        Of equal smoothed fitness the latest is the first.
+        """
+        if not np.isfinite(stats.fitness).any():
+            return replace(self, last=())
+        smoothed = self._smoothed(stats)
+        new = tuple(ChampionSoFar.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
+        earlier = _best((*new[:1], *self.earlier))
+        newest = new if last else ()
+        fitness, error, then = smoothed
+        return Contenders(earlier, newest, fitness, self.measured + 1, self.smoothing, error, then)
+
+    def _smoothed(self, stats: PopulationStats) -> tuple[float, float, float | None]:
+        """The smoothed fitness, error and tie-breaker with one more generation: means of all at first, then exponential
+        ones."""
+        count = min(self.measured + 1, self.smoothing)
+
+        def toward(new: float, before: float) -> float:
+            return before + new / count - before / count  # as their difference may be infinite
+
+        error, then, tie = self.smoothed_error, self.smoothed_then, stats.best_tie
+        if tie is not None:
+            error = toward(tie.error, error)
+            if np.isfinite(tie.then):
+                then = tie.then if then is None else toward(tie.then, then)
+        return toward(stats.best, self.smoothed_fitness), error, then
+
+
+def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
+    """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness, and where it is tied by what
+    breaks ties; of equals the first leads."""
+    fitness, error = (np.array([getattr(one, f"smoothed_{x}") for one in individuals]) for x in ("fitness", "error"))
+    then = np.array([one.smoothed_then for one in individuals], float)  # NaN where there is none
+    order = np.argsort(-ranks(fitness, error, np.ones(len(fitness)), then), kind="stable")
+    by_smoothed = [individuals[row] for row in order]
+    fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
+    kept = {id(one) for one in by_smoothed[:EARLIER] + fittest[:EARLIER]}
+    return tuple(one for one in by_smoothed if id(one) in kept)
