@@ -61,23 +61,24 @@ def resolved(experiment: Experiment, note: Callable[[str], None]) -> Experiment:
 def permitted(experiment: Experiment, found: FreeMembers) -> int:
     """The most of the timed members that train in the time of one and that the method takes. Raises BadField."""
     free = [n for n in found.seconds if n <= found.members]
-    n, problem = _first_permitted(experiment, free[::-1])
-    if problem is not None:
-        raise BadField("population", f"{found.members:,} members take the time of one here; {problem}", value="auto")
-    return n
+    try:
+        return _first_permitted(experiment, free[::-1])
+    except BadInput as error:
+        problem = f"{found.members:,} members take the time of one here; {error}"
+        raise BadField("population", problem, value="auto") from error
 
 
-def _first_permitted(experiment: Experiment, populations: Sequence[int]) -> tuple[int, BadInput | None]:
-    """The first population that can be planned; else the first of all, and what is wrong with it."""
-    problem = None
+def _first_permitted(experiment: Experiment, populations: Sequence[int]) -> int:
+    """The first population that can be planned. Raises BadInput about the first of all where none can."""
+    problems = []
     for population in populations:
         try:
             planned(replace(experiment, population=population))
         except BadInput as error:
-            problem = problem or error
+            problems.append(error)
         else:
-            return population, None
-    return populations[0], problem
+            return population
+    raise problems[0]
 
 
 def measure(experiment: Experiment, limit: float = LIMIT) -> FreeMembers:
@@ -108,7 +109,7 @@ def _plan(experiment: Experiment) -> Plan:
     """The plan that is timed, in which off-policy agents learn from their first steps on. Raises BadInput."""
     population = experiment.population
     if experiment.auto:  # some methods do not take every number
-        population, _ = _first_permitted(experiment, [Experiment().population, *itertools.islice(sizes(), 10)])
+        population = _first_permitted(experiment, [Experiment().population, *itertools.islice(sizes(), 10)])
     plan = make_plan(replace(experiment, population=population))
     kind = plan.kind.compiled
     if kind is None or kind.sampled or kind.together:
