@@ -60,9 +60,9 @@ class HostRollouts(HostEpisodes):
         self, environment: HostEnvironment, learner: Learner, layout: DeviceLayout, evaluation: EvaluationConfig
     ):
         super().__init__(environment, learner, layout, evaluation)
-        kept, acting = Retained(MEMBERS, REPLICATED), ActingState(MEMBERS, REPLICATED, hyper=MEMBERS)
+        retained, acting = Retained(MEMBERS, REPLICATED), ActingState(MEMBERS, REPLICATED, hyper=MEMBERS)
         self._act = layout.program(self._act_members, acting, *[MEMBERS] * 3, REPLICATED, REPLICATED)
-        given, out = (kept, *[MEMBERS] * 4, REPLICATED, REPLICATED), (kept, MEMBERS, MEMBERS)
+        given, out = (retained, *[MEMBERS] * 4, REPLICATED, REPLICATED), (retained, MEMBERS, MEMBERS)
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
         self._value = layout.program(self._value_members, acting, MEMBERS, MEMBERS) if learner.value else None
         self._turns = [layout.place(np.int32(t), REPLICATED) for t in range(learner.agent.rollout)]
@@ -105,8 +105,8 @@ class HostRollouts(HostEpisodes):
         metrics = None
         sums: dict[str, Any] = {}
         members = population.members
-        kept, spent = Retained(members.learned, population.shared), Donated(members.replay_buffer, members.own)
-        acting = ActingState(kept.learned, kept.shared, hyper)
+        retained, donated = Retained(members.learned, population.shared), Donated(members.replay_buffer, members.own)
+        acting = ActingState(retained.learned, retained.shared, hyper)
         for i in range(interval.iterations):
             now = jax.random.fold_in(key, i)
             act_key, update_key = (place(stream(now, purpose), REPLICATED) for purpose in ("act", "update"))
@@ -116,15 +116,15 @@ class HostRollouts(HostEpisodes):
             measured = episodes.merge(np, measured, value, length, counted)
             if off_policy:
                 pause(metrics, i)  # the last round of updates, which ran beside this rollout
-                acting = ActingState(kept.learned, kept.shared, hyper)
+                acting = ActingState(retained.learned, retained.shared, hyper)
             when = interval.progress, np.int32(i)
-            kept, spent, metrics = self._update(kept, spent, hyper, place(rollout), who, update_key, when)
+            retained, donated, metrics = self._update(retained, donated, hyper, place(rollout), who, update_key, when)
             if not off_policy:
                 pause(metrics, i + 1)
-                acting = ActingState(kept.learned, kept.shared, hyper)
+                acting = ActingState(retained.learned, retained.shared, hyper)
             sums = episodes.add_metrics(jnp, sums or episodes.no_metrics(jnp, metrics, len(uid)), metrics)
         pause(metrics, interval.iterations)
-        population = population._replace(members=Member(kept.learned, *spent), shared=kept.shared)
+        population = population._replace(members=Member(retained.learned, *donated), shared=retained.shared)
         return TrainedInterval(population, episodes.mean_metrics(sums), returned, measured)
 
     def _turn(self, env_parameters: PyTree) -> None:
@@ -182,8 +182,8 @@ class HostRollouts(HostEpisodes):
 
     def _update_members(
         self,
-        kept: Retained,
-        spent: Donated,
+        retained: Retained,
+        donated: Donated,
         hyper: Hyper,
         rollout: Rollout,
         uid: jax.Array,
@@ -192,7 +192,7 @@ class HostRollouts(HostEpisodes):
     ) -> tuple[Retained, Donated, Metrics]:
         """The members after the update of `when`: the progress of the run before the interval, and the iteration."""
         now = scheduled(hyper, share_done(*when))
-        population = Population(Member(kept.learned, *spent), kept.shared, now)
+        population = Population(Member(retained.learned, *donated), retained.shared, now)
         population, metrics = self._learner.update(population, rollout, member_keys(key, uid))
         metrics |= {"steps/broken": episodes.broken(rollout)}
         members = population.members
