@@ -141,7 +141,7 @@ def free(small: bool) -> Iterator[Row]:
     """The time of a generation against the number of members, until it exceeds 1.2 times that of one, on three tasks."""
     from shoal.experiment.experiment import Experiment
     from shoal.members.devices import prepare
-    from shoal.run.free_members import measure
+    from shoal.run.auto_population import measure
 
     prepare()
     for name in ("CartPole, ppo",) if small else FREE:

@@ -24,7 +24,7 @@ from support.runs import build_run
 
 import shoal
 from shoal import cli
-from shoal.agents.declared import AGENTS, POLICY
+from shoal.agents.registry import AGENTS, POLICY
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse

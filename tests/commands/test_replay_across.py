@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.runs import rows, shoal, tiny
 
-from shoal.agents.declared import AGENTS
+from shoal.agents.registry import AGENTS
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.report.schedule import schedule

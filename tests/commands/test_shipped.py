@@ -11,7 +11,7 @@ import yaml
 from support.messages import Said, shown
 from support.runs import settings, shoal
 
-from shoal.agents.declared import AGENTS, POLICY
+from shoal.agents.registry import AGENTS, POLICY
 from shoal.commands import shipped
 from shoal.core.extras import install
 from shoal.core.space import declared

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support.runs import CONFIG, SETTINGS, build_run, of_method, tiny
 
-from shoal.agents.declared import PpoConfig
+from shoal.agents.registry import PpoConfig
 from shoal.core.space import Range
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.members import trace_cache as sharing

@@ -28,7 +28,7 @@ from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
 from shoal.run.loop import resume, train
-from shoal.run.of_workers import FILE, best_of_workers
+from shoal.run.workspace_selection import FILE, best_of_workers
 
 
 def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:

@@ -28,7 +28,7 @@ from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
 from shoal.run.champion import Champion, load_champion, load_members
 from shoal.run.loop import resume, train
-from shoal.run.of_workers import best_of_workers
+from shoal.run.workspace_selection import best_of_workers
 
 KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}
 REFUSED: dict[str, dict[str, Any]] = {

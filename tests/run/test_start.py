@@ -26,8 +26,8 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
 from shoal.run.control import Control
 from shoal.run.loop import resume, train
-from shoal.run.origin import read_origin
 from shoal.run.start import begin, enter
+from shoal.run.warm_start import read_warm_start
 from shoal.study import replay
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
@@ -132,13 +132,11 @@ def test_the_fittest_go_on_or_have_children_where_populations_differ(first: Path
     told = json.loads((first.parent / "second" / "init_from.json").read_text())
     assert told["members"] == [{"uid": 0, "parent": 0}, {"uid": 1, "parent": 3}]
     grown = make_plan(after(first, population=9))
-    origin, (_, new) = read_origin(grown), grown.evolver.init(derive((5,), 0, "hyper"), np.arange(9))
-    assert origin is not None and origin.uid == [0, 1, 2, 3, *(0, 3, 2), *(0, 3)], (
-        "one without a fitness has no children"
-    )
+    start, (_, new) = read_warm_start(grown), grown.evolver.init(derive((5,), 0, "hyper"), np.arange(9))
+    assert start is not None and start.uid == [0, 1, 2, 3, *(0, 3, 2), *(0, 3)], "one without a fitness has no children"
     shutil.rmtree(first.parent / "second")
     begun = at_the_start(after(first, population=9))
-    same(learned(begun), {name: x[origin.uid] for name, x in learned(end).items()})
+    same(learned(begun), {name: x[start.uid] for name, x in learned(end).items()})
     name = f"{HYPER}learning_rate"
     np.testing.assert_array_equal(begun[name], np.append(end[name], new["learning_rate"][4:]))
 
@@ -196,7 +194,7 @@ def test_what_does_not_fit_is_told(
 ) -> None:
     monkeypatch.chdir(first.parent)
     with pytest.raises(BadInput) as error:
-        read_origin(make_plan(after(first, **changes)))
+        read_warm_start(make_plan(after(first, **changes)))
     said(error.value)
 
 
@@ -222,11 +220,11 @@ def test_nobody_is_measured_on_levels_that_it_has_learned(
     levels = Levels(**{"train": (0, 5), "validation": (10, 15), "test": (20, 30)} | changes)
     plan = make_plan(after(first, init_from=str(first / part), levels=levels))
     if good:
-        assert read_origin(plan) is not None
+        assert read_warm_start(plan) is not None
         assert [x.topic for x in warm_start(plan)] == ["warm start"]
         return
     with pytest.raises(BadInput) as error:
-        read_origin(plan)
+        read_warm_start(plan)
     said(error.value)
 
 
@@ -239,10 +237,10 @@ def test_nor_on_those_of_a_run_before(first: Path, tmp_path: Path, between: str,
             file.write(f"{added}\n")
     levels = Levels(train=(0, 5), validation=(60, 65), test=(5, 15))
     with pytest.raises(BadInput) as error:
-        read_origin(make_plan(after(second, levels=levels)))
+        read_warm_start(make_plan(after(second, levels=levels)))
     said(error.value)
     shutil.rmtree(first)
-    assert read_origin(make_plan(after(second, levels=levels))) is not None  # nobody knows any more
+    assert read_warm_start(make_plan(after(second, levels=levels))) is not None  # nobody knows any more
 
 
 def test_the_doctor_doubts_levels_that_were_all_trained_on(first: Path) -> None:
@@ -269,7 +267,7 @@ def test_a_damaged_run_is_told(first: Path, said: Said) -> None:
     for path in (first / "checkpoints").rglob("shard-0000.safetensors"):
         path.write_bytes(b"nothing")
     with pytest.raises(BadInput) as error:
-        read_origin(make_plan(after(first)))
+        read_warm_start(make_plan(after(first)))
     said(error.value)
 
 

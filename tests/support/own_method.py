@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from shoal.agents.declared import POLICY, Declaration
+from shoal.agents.registry import POLICY, Declaration
 from shoal.core.population import Decision, DistributionUpdate, PureEvolver
 from shoal.core.space import SearchSpace
 from shoal.core.types import Member, Population, SearchLearner

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from support.probes import match
 
-from shoal.agents.declared import AGENTS
+from shoal.agents.registry import AGENTS
 from shoal.core.errors import BadInput
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent

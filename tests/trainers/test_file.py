@@ -11,12 +11,11 @@ import pytest
 from support.messages import Said
 from support.runs import rows, shoal, tiny
 
-from shoal.commands.doctor.checks import warm_start
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import planned
 from shoal.run.loop import resume, train
-from shoal.run.origin import read_origin
+from shoal.run.warm_start import read_warm_start
 from shoal.trainers.trainers import TrainerProcesses
 
 SAVING = "support.trainers:Saving"
@@ -49,9 +48,9 @@ def test_members_begin_with_a_file(model: Path, tmp_path: Path) -> None:
 
 def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
     plan = planned(Experiment(**USUAL, init_from=str(model)))
-    origin = read_origin(plan)
-    assert origin is not None and len(origin.learned) == 3
-    np.testing.assert_array_equal(origin.learned[2]["w"], np.arange(6.0).reshape(2, 3))
+    start = read_warm_start(plan)
+    assert start is not None and len(start.learned) == 3
+    np.testing.assert_array_equal(start.learned[2]["w"], np.arange(6.0).reshape(2, 3))
     (told,) = warm_start(plan)
     assert told.text == f"members start from the weights of {model}"
 
@@ -60,7 +59,7 @@ def test_a_file_that_a_run_names_is_not_loaded_unasked(model: Path, said: Said) 
     """Libraries pickle; a run may come from anybody."""
     plan = planned(Experiment(**USUAL, init_from=str(model)))
     with pytest.raises(BadInput) as error:
-        read_origin(plan, trusted=False)
+        read_warm_start(plan, trusted=False)
     said(error.value)
 
 
@@ -75,11 +74,11 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
     monkeypatch.chdir(model.parent)
     plan = planned(Experiment(**USUAL | {"init_from": str(model)} | change))
     with pytest.raises(BadInput) as error:
-        read_origin(plan)
+        read_warm_start(plan)
     said(error.value)
 
 
 def test_an_agent_of_shoal_begins_with_runs_alone(model: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        read_origin(planned(tiny(init_from=str(model))))
+        read_warm_start(planned(tiny(init_from=str(model))))
     said(error.value)

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.agents.declared import DqnConfig, DqnHyper
+from shoal.agents.registry import DqnConfig, DqnHyper
 from shoal.core import tree
 from shoal.core.errors import BadField
 from shoal.core.schema import build

@@ -14,7 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from shoal.agents.declared import PolicyConfig, PolicyHyper
+from shoal.agents.registry import PolicyConfig, PolicyHyper
 from shoal.core import tree
 from shoal.core.errors import check_least
 from shoal.core.schema import build

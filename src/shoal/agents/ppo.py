@@ -29,7 +29,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from shoal.agents.declared import PpoConfig, PpoHyper
+from shoal.agents.registry import PpoConfig, PpoHyper
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import order

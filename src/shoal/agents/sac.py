@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.agents.declared import SacConfig, SacHyper
+from shoal.agents.registry import SacConfig, SacHyper
 from shoal.core.errors import BadField
 from shoal.core.schema import build
 from shoal.core.types import Agent, Member, Metrics

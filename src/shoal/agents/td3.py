@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from shoal.agents.declared import Td3Config, Td3Hyper
+from shoal.agents.registry import Td3Config, Td3Hyper
 from shoal.core.schema import build
 from shoal.core.types import Agent, Array, Member, Metrics
 from shoal.rl import off_policy

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from shoal.agents.declared import AGENTS, POLICY, Declaration
+from shoal.agents.registry import AGENTS, POLICY, Declaration
 from shoal.core.errors import unknown
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared

@@ -14,7 +14,7 @@ from tyro._arguments import ArgumentDefinition
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, Positional
 
 from shoal import __version__
-from shoal.core.elsewhere import FLAGS, called_here, spelt
+from shoal.core.aliases import FLAGS, called_here, spelt
 from shoal.core.errors import BadInput, nearest, unknown
 from shoal.core.interrupts import DONE
 
@@ -125,7 +125,7 @@ def _advice(tokens: Sequence[str], flags: Sequence[str]) -> str:
 
 def flag_here(flag: str, value: str) -> str:
     """Answer a flag that does not exist, in a command that takes the fields of an experiment; nothing if it is unknown."""
-    from shoal.agents.declared import AGENTS
+    from shoal.agents.registry import AGENTS
 
     if answer := FLAGS.get(spelt(flag)):
         return answer

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from shoal.core.elsewhere import NOT_HERE, called_here, spelt
+from shoal.core.aliases import NOT_HERE, called_here, spelt
 
 # What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
 LONG = re.compile(

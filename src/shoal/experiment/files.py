@@ -9,8 +9,8 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
+from shoal.core.aliases import called_here
 from shoal.core.atomic import read_file, read_named
-from shoal.core.elsewhere import called_here
 from shoal.core.env_parameters import PREFIX
 from shoal.core.errors import BadField, BadInput, nearest, no_run
 from shoal.core.schema import as_given, build, changed_in

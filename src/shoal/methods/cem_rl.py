@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shoal.agents.declared import AGENTS, Declaration, td3_hyper
+from shoal.agents.registry import AGENTS, Declaration, td3_hyper
 from shoal.core.errors import BadField
 from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace

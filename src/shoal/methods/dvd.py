@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from shoal.agents.declared import AGENTS, Declaration, td3_hyper
+from shoal.agents.registry import AGENTS, Declaration, td3_hyper
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive, draws
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed

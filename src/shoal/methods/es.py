@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
-from shoal.agents.declared import POLICY, Declaration
+from shoal.agents.registry import POLICY, Declaration
 from shoal.core.errors import BadField, check_least
 from shoal.core.population import DistributionUpdate, PopulationStats, PureEvolver, Seed
 from shoal.core.space import HyperparameterSpec, SearchSpace, declared

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from shoal.agents.declared import AGENTS, Declaration
+from shoal.agents.registry import AGENTS, Declaration
 from shoal.core.errors import BadField
 from shoal.core.population import PureEvolver
 from shoal.core.space import Range, SearchSpace

@@ -22,9 +22,9 @@ from shoal.records.callback import Callback
 from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.generations import run_generations
-from shoal.run.of_workers import select_among_workers
 from shoal.run.result import Result
 from shoal.run.start import begin, done_already, enter, restore
+from shoal.run.workspace_selection import select_among_workers
 
 
 def train(

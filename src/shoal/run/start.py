@@ -27,16 +27,16 @@ from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
+from shoal.run.auto_population import resolved
 from shoal.run.champion import champion_of_manifest
 from shoal.run.checkpoint import SHARD, to_host
 from shoal.run.context import Context, State
 from shoal.run.control import Control
-from shoal.run.free_members import resolved
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
-from shoal.run.origin import Origin, read_origin
 from shoal.run.provenance import FILE, changes, provenance, unlike
 from shoal.run.rundir import RunDirectory, read_totals
+from shoal.run.warm_start import WarmStart, read_warm_start
 
 # Fields on which nothing depends that a run comes to.
 FREE = {"run_dir", "exchange", "checkpoint", "processes", "python"}
@@ -111,11 +111,11 @@ def begin(c: Context) -> State:
     check_memory(c.plan)
     uids = c.processes.uids(c.plan)
     c.processes.check_past(0, np.concatenate(uids))
-    origin = read_origin(c.plan)
-    state = _first(c, uids, origin)
+    warm_start = read_warm_start(c.plan)
+    state = _first(c, uids, warm_start)
     if c.leading:
         c.files.create(c.experiment, about_method(c.plan))
-        _record_provenance(c, origin, provenance(c.plan, c.devices, 0))
+        _record_provenance(c, warm_start, provenance(c.plan, c.devices, 0))
     c.processes.exchange.broadcast("ready")
     return state
 
@@ -131,15 +131,15 @@ def done_already(c: Context) -> dict[str, Any]:
 
 
 def restore(c: Context, trusted: bool) -> State:
-    """Everything as it was after the newest checkpoint. trusted: see `read_origin`. Raises BadInput."""
+    """Everything as it was after the newest checkpoint. trusted: see `read_warm_start`. Raises BadInput."""
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
     newest = c.processes.exchange.broadcast(newest)
-    origin, uids = None if newest else read_origin(c.plan, trusted), c.processes.uids(c.plan)
+    warm_start, uids = None if newest else read_warm_start(c.plan, trusted), c.processes.uids(c.plan)
     if newest and c.plan.method.ends_members:
         uids = [_uids_left(c, int(newest), uids[0])]
-    state = _first(c, uids, origin)
+    state = _first(c, uids, warm_start)
     if newest:
         state = _load(c, int(newest), state)
     else:
@@ -151,12 +151,12 @@ def restore(c: Context, trusted: bool) -> State:
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
-        _record_provenance(c, origin, now)
+        _record_provenance(c, warm_start, now)
     c.processes.exchange.broadcast("ready")
     return state
 
 
-def _record_provenance(c: Context, origin: Origin | None, made_by: dict[str, Any]) -> None:
+def _record_provenance(c: Context, warm_start: WarmStart | None, made_by: dict[str, Any]) -> None:
     """Write by what the run is made from here on, and what its members begin with. Say which workers have other versions."""
     worker = c.processes.run_dir
     if worker is not None and (others := unlike(worker, made_by["versions"])):
@@ -164,20 +164,20 @@ def _record_provenance(c: Context, origin: Origin | None, made_by: dict[str, Any
         made_by |= {"other_versions": others}
     c.files.provenance.write([made_by])
     c.files.provenance.sync()
-    if origin is not None:
-        c.files.write("init_from.json", json.dumps(origin.about(c.processes.first_uid), indent=1))
+    if warm_start is not None:
+        c.files.write("init_from.json", json.dumps(warm_start.about(c.processes.first_uid), indent=1))
 
 
-def _first(c: Context, uids: list[np.ndarray], origin: Origin | None) -> State:
+def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> State:
     """Members uids [n] of each shard that have not trained, with what they begin with."""
     first = c.processes.first_uid
     uid = first + np.arange(c.experiment.population)
     evolution, hyper = c.plan.evolver.init(derive((c.experiment.seed,), 0, "hyper"), uid)
-    if origin is not None:
-        hyper |= {name: np.append(x, hyper[name][len(x) :]) for name, x in origin.hyper.items()}
+    if warm_start is not None:
+        hyper |= {name: np.append(x, hyper[name][len(x) :]) for name, x in warm_start.hyper.items()}
     members = c.members(uids)
     rows = members.shard.uid - first
-    learned = None if origin is None else [origin.learned[row] for row in rows]
+    learned = None if warm_start is None else [warm_start.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
     contenders = Contenders(smoothing=1) if c.experiment.fitness.exact else Contenders()
     return State(members, evolution, contenders, Trend(), c.began)

@@ -23,9 +23,9 @@ from shoal.experiment.experiment import Experiment, Stop
 from shoal.experiment.plan import LONG, Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import duration, many
-from shoal.run.free_members import AS_LONG, FreeMembers
+from shoal.run.auto_population import AS_LONG, FreeMembers
 from shoal.run.memory import reckoned
-from shoal.run.origin import experiment_behind, read_origin
+from shoal.run.warm_start import experiment_behind, read_warm_start
 
 
 class Diagnostic(NamedTuple):
@@ -73,9 +73,9 @@ def evaluation(plan: Plan) -> Iterator[Diagnostic]:
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
     """The run whose weights members start from, if any."""
     try:
-        if origin := read_origin(plan):
-            when = "" if origin.generation is None else f" after generation {origin.generation + 1}"
-            yield ok("warm start", f"members start from the weights of {origin.run}{when}")
+        if start := read_warm_start(plan):
+            when = "" if start.generation is None else f" after generation {start.generation + 1}"
+            yield ok("warm start", f"members start from the weights of {start.run}{when}")
             e = plan.experiment
             if e.levels is not None and experiment_behind(str(e.init_from)).levels is None:
                 text = "that run had no levels and trained on all of them: validation and test levels are not held out"

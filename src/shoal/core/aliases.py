@@ -1,11 +1,11 @@
-"""Names of other libraries and papers, and what they are here."""
+"""Aliases: names that other libraries and papers use, and what they are here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 # What other libraries and papers call it, and what it may be here.
-CALLED_HERE = {
+ALIASES = {
     **dict.fromkeys(("lr", "alpha"), ("learning_rate", "policy_learning_rate", "critic_learning_rate")),
     "learning_rate": ("policy_learning_rate", "critic_learning_rate"),
     **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
@@ -142,7 +142,7 @@ FLAGS = {
 
 def called_here(name: str, known: Iterable[str]) -> list[str]:
     """Return the known names that other libraries give this name, or the other way round."""
-    return [here for here in (name, *CALLED_HERE.get(spelt(name), ())) if here in known]
+    return [here for here in (name, *ALIASES.get(spelt(name), ())) if here in known]
 
 
 def spelt(name: str) -> str:

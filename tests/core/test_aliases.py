@@ -1,4 +1,4 @@
-"""Names of other libraries: what they are here is there."""
+"""Aliases: names of other libraries, and what they are here."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from inspect import signature
 import pytest
 from support.messages import Said
 
-from shoal.agents.declared import AGENTS
+from shoal.agents.registry import AGENTS
 from shoal.cli import train
 from shoal.commands.arguments import flag_here
 from shoal.commands.flags import Flags
 from shoal.commands.launch import Launch
-from shoal.core.elsewhere import FLAGS, NOT_HERE
+from shoal.core.aliases import FLAGS, NOT_HERE
 from shoal.core.errors import unknown
 from shoal.experiment.experiment import Experiment
 

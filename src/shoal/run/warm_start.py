@@ -19,7 +19,7 @@ from shoal.run.champion import champion_of_manifest
 from shoal.run.members import read_members
 
 
-class Origin(NamedTuple):
+class WarmStart(NamedTuple):
     """The beginning of N members.
 
     learned: of each, as the first part of a `snapshot`
@@ -39,7 +39,7 @@ class Origin(NamedTuple):
         return {"run": self.run, "generation": self.generation, "members": members}
 
 
-def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
+def read_warm_start(plan: Plan, trusted: bool = True) -> WarmStart | None:
     """Read what `init_from` of an experiment names, if it is set. Raises BadInput where there is nothing that fits.
 
     trusted: the experiment is the user's own, so that a file which it names may be loaded, whatever that runs
@@ -56,7 +56,7 @@ def read_origin(plan: Plan, trusted: bool = True) -> Origin | None:
         if path.is_file() and (load := plan.kind.acting.load) is not None:
             if not trusted:
                 raise untrusted("init_from", e.init_from, "a file, which may hold code")
-            return Origin([load(path)] * e.population, {}, str(path), None, [None] * e.population)
+            return WarmStart([load(path)] * e.population, {}, str(path), None, [None] * e.population)
     except BadInput as error:
         raise error if isinstance(error, BadField) else BadField("init_from", str(error), value=e.init_from) from error
     advice = "write RUN or RUN/champion, or with a trainer a file of its library"
@@ -92,7 +92,7 @@ def _check_levels(e: Experiment) -> None:
         start = before.init_from
 
 
-def _population(plan: Plan, run: Path) -> Origin:
+def _population(plan: Plan, run: Path) -> WarmStart:
     """Each member begins where the one in its place has ended, with its hyperparameters; of more members, the fittest.
 
     Those beyond are children of the fittest, who take turns, with hyperparameters as new members have them.
@@ -108,15 +108,15 @@ def _population(plan: Plan, run: Path) -> Origin:
     hyper = plan.nearest({name: x[rows] for name, x in saved.hyper.items() if name in (earlier.space or {})})
     rows = np.append(rows, np.resize(order[: max(1, sound.sum())], e.population - len(rows)))
     learned = _fitting(plan, run, [saved.learned[row] for row in rows])
-    return Origin(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
+    return WarmStart(learned, hyper, str(run), saved.generation, [saved.uid[row] for row in rows])
 
 
-def _champion(plan: Plan, folder: Path) -> Origin:
+def _champion(plan: Plan, folder: Path) -> WarmStart:
     """All members, or the mean, begin with what it had learned; hyperparameters differ, as those of new members do."""
     arrays, manifest = checkpoint.read_arrays(folder, folder)
     best = champion_of_manifest(manifest, f"{folder}: ")
     n, (learned,) = plan.experiment.population, _fitting(plan, folder.parent, [arrays])
-    return Origin([learned] * n, {}, str(folder), best.generation, [best.uid] * n)
+    return WarmStart([learned] * n, {}, str(folder), best.generation, [best.uid] * n)
 
 
 def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:

@@ -20,8 +20,8 @@ from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.experiment.files import from_dict, of_run
 from shoal.experiment.plan import make_plan
 from shoal.records.callback import Callback
-from shoal.run import free_members
-from shoal.run.free_members import FreeMembers, measure, resolved, sizes
+from shoal.run import auto_population
+from shoal.run.auto_population import FreeMembers, measure, resolved, sizes
 
 
 class Noted(Callback):
@@ -37,7 +37,7 @@ class Noted(Callback):
 @pytest.fixture
 def four_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine on which four members take the time of one."""
-    monkeypatch.setattr(free_members, "timed", lambda plan, n, iterations: (iterations * max(1.0, n / 4), 0.1))
+    monkeypatch.setattr(auto_population, "timed", lambda plan, n, iterations: (iterations * max(1.0, n / 4), 0.1))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_the_most_members_within_the_time_of_one() -> None:
 def test_generations_are_timed_on_the_devices(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
     there = jax.devices()[:devices]
     monkeypatch.setattr(jax, "devices", lambda: there)
-    monkeypatch.setattr(free_members, "PART", 0.05)
+    monkeypatch.setattr(auto_population, "PART", 0.05)
     found = measure(tiny(), limit=0)
     assert list(found.seconds) == [1, 2] and all(x > 0 for x in found.seconds.values())
     assert found.stopped == ("0 s were over" if found.members == 2 else "")
@@ -67,9 +67,9 @@ def test_generations_are_timed_on_the_devices(monkeypatch: pytest.MonkeyPatch, d
 @pytest.mark.usefixtures("four_free")
 @pytest.mark.parametrize("free, why", [(None, "120 s were over"), (10, "2 do not fit into memory")])
 def test_no_more_are_tried(monkeypatch: pytest.MonkeyPatch, free: int | None, why: str) -> None:
-    monkeypatch.setattr(free_members, "free_memory", lambda: free)
+    monkeypatch.setattr(auto_population, "free_memory", lambda: free)
     seconds = itertools.count(0, 200.0)
-    monkeypatch.setattr(free_members.time, "perf_counter", lambda: next(seconds))
+    monkeypatch.setattr(auto_population.time, "perf_counter", lambda: next(seconds))
     found = measure(tiny())
     assert found.stopped == why
 
