@@ -11,6 +11,7 @@ import pytest
 from support.messages import Said
 from support.runs import rows, shoal, tiny
 
+from shoal.commands.doctor.checks import warm_start
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import planned
