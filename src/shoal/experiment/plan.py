@@ -16,7 +16,6 @@ from shoal.core.population import PureEvolver, Values
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.environments.host import HostEnvironment
 from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
@@ -26,7 +25,6 @@ from shoal.methods.method import Method
 from shoal.methods.ranges import nearest
 from shoal.methods.successive_halving import at_generations
 
-LONG = 2.0  # times as long as with all members side by side, of which it is said
 EVALUATING = 0.1  # of the steps of an interval, at most, go to episodes: auto
 PARTS = 8  # at most, of a population that several processes measure together
 
@@ -91,16 +89,6 @@ class Plan(NamedTuple):
         return at_generations(planned, e.generations) if e.ends_by == ["generations"] else planned
 
     @property
-    def evaluated(self) -> str:
-        """The size of an evaluation; nothing where there is none, or no limit of its episodes is known."""
-        kind, limit = self.kind.compiled, self.experiment.fitness.step_limit
-        if kind is None or not (self.steps and kind.environment.episode_limit) or self.evaluation.source == "training":
-            return ""
-        limit = min(kind.environment.episode_limit, limit)
-        episodes = self.evaluation.episodes * (2 if self.evaluation.levels else 1)
-        return f"{episodes:,} episodes of at most {limit:,} steps: up to {episodes * limit / self.steps:.0%} of an interval"
-
-    @property
     def lengthening(self) -> float:
         """Time of training as a multiple of the one if nobody ended: the fewer members are left, the more devices wait."""
         side_by_side = jax.default_backend() != "cpu"  # an accelerator trains all members at a time
@@ -108,56 +96,7 @@ class Plan(NamedTuple):
         def turns(members: int) -> float:
             return 1.0 if side_by_side else members / self.kind.devices([np.arange(members)])
 
-        return self._share_made(1.0, turns) / turns(self.experiment.population)
-
-    @property
-    def generation(self) -> str:
-        """The size of a generation: steps or episodes of each member, or steps of all where some end."""
-        number, unit, whose = self.evaluation.episodes, "episode", "each"
-        if self.steps:
-            number, unit = self.steps, "step"
-        if len(self.sizes) > 1:
-            number, whose = number * self.experiment.population, "of all members"
-        return f"{number:,} {unit}{'s' * (number > 1)} {whose}"
-
-    @property
-    def whole(self) -> str:
-        """The steps of the whole run, of all and of each member; nothing for a single one, or where they are not known."""
-        e, n = self.experiment, self.experiment.population
-        if n == 1 or not self.steps or e.ends_by != ["generations"]:
-            return ""
-        each, total = e.generations * self.steps, f"{n * e.generations * self.steps:,} steps"
-        if len(self.sizes) > 1:
-            return f"{n} members: {total}, of which one that stays makes {each * self._share_made(1.0):,.0f}"
-        return f"{n} members × {each:,} steps each: {total}"
-
-    @property
-    def rungs(self) -> str:
-        """The shares of the run after which members end, and advice where that takes long; empty where none does."""
-        planned, sizes = self.method.sizes(self.experiment.population), self.sizes
-        parts = []
-        if len(sizes) > 1:
-            then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in sizes[1:])
-            parts.append(f"{sizes[0][1]} members: {then}; the remaining members get their steps")
-        if late := planned[len(sizes) :]:
-            parts.append(f"too few generations for the rungs that leave {', '.join(f'{n}' for _, n in late)}")
-        if parts and self.lengthening > LONG:  # what has no rungs may have no device of JAX
-            parts.append(f"that takes {self.lengthening:.3g} times as long as side by side")
-            parts.append("with method: pbt all members train to the end")
-        return "; ".join(parts)
-
-    @property
-    def normalised(self) -> str:
-        """A warning where the environment itself normalises what it gives, with what to do; else nothing."""
-        kind = self.kind.compiled
-        environment = kind.environment if kind else None
-        if not (isinstance(environment, HostEnvironment) and environment.normalising):
-            return ""
-        return (
-            f"{', '.join(environment.normalising)} of the environment: each of its copies has statistics of its own, "
-            "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalise_rewards "
-            "and config.normalise_observations"
-        )
+        return self.share_made(1.0, turns) / turns(self.experiment.population)
 
     def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
@@ -197,10 +136,10 @@ class Plan(NamedTuple):
             each = self.steps // self.iterations * e.population
             return RunProgress(*map(np.float32, (steps, each, e.budget)))
         whole = self.iterations * e.generations
-        made, total = self._share_made(generation / e.generations), self._share_made(1.0)
+        made, total = self.share_made(generation / e.generations), self.share_made(1.0)
         return RunProgress(*map(np.float32, (whole * made, 1, whole * total)))
 
-    def _share_made(self, share: float, turns: Callable[[int], float] = lambda members: 1.0) -> float:
+    def share_made(self, share: float, turns: Callable[[int], float] = lambda members: 1.0) -> float:
         """Length of a share of the run for a member that does not end, in runs where nobody ends.
 
         turns: the weight of each part of it, by the members that are left

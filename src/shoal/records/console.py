@@ -19,6 +19,7 @@ from rich.text import Text
 
 from shoal.core.interrupts import SIGNALS
 from shoal.core.schema import as_given
+from shoal.experiment import plan_text
 from shoal.experiment.structures import choices, structures
 from shoal.records.callback import Callback
 from shoal.records.notebook import Cell
@@ -66,21 +67,21 @@ class Display(Callback):
         self._say(
             styled(
                 *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
-                f"{many} of {plan.generation}, {where} → {run_dir}",
+                f"{many} of {plan_text.generation(plan)}, {where} → {run_dir}",
             )
         )
-        if plan.whole:
-            self._say(plan.whole, "dim")
+        if text := plan_text.whole_run(plan):
+            self._say(text, "dim")
         if plan.steps and plan.steps != e.interval:
             self._say(f"interval {e.interval:,} is rounded up to {plan.steps:,}: whole rollouts", "dim")
         if method.tunes and not plan.space and e.population > 1:
             self._say("space is empty: all members have the same hyperparameters", "dim")
         if differing := ", ".join(f"config.{name}" for name in choices(e)):
             self._say(f"{len(structures(e))} structures by {differing}: members of one train side by side", "dim")
-        if plan.rungs:
-            self._say(plan.rungs, "dim")
-        if plan.normalised:
-            self._say(f"normalised {plan.normalised}", "dim")
+        if text := plan_text.rungs(plan):
+            self._say(text, "dim")
+        if text := plan_text.normalised(plan):
+            self._say(f"normalised {text}", "dim")
         if e.levels is not None:
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)

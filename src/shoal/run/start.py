@@ -21,6 +21,7 @@ from shoal.core.keys import derive
 from shoal.core.trend import Trend
 from shoal.core.types import PyTree
 from shoal.distributed.processes import Processes
+from shoal.experiment import plan_text
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
@@ -54,7 +55,7 @@ def enter(experiment: Experiment, control: Control, processes: Processes, held: 
     plan = make_plan(resolved(experiment, control.note), exchange.size)
     held.callback(plan.kind.close)
     if experiment.fitness.episodes == "auto":
-        control.note(f"fitness.episodes: {plan.evaluated or plan.evaluation.episodes}")
+        control.note(f"fitness.episodes: {plan_text.evaluation(plan) or plan.evaluation.episodes}")
     plan = processes.join(plan)
     exchange.gather(np.zeros((1, 1)))  # nothing is written before every process has its plan
     run_dir = processes.run_dir or (_take_place(plan, control, held, runs) if processes.leading else "")

@@ -19,8 +19,9 @@ from shoal.core.contenders import EARLIER
 from shoal.core.errors import BadInput
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
+from shoal.experiment import plan_text
 from shoal.experiment.experiment import Experiment, Stop
-from shoal.experiment.plan import LONG, Plan
+from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.report.words import duration, many
 from shoal.run.auto_population import AS_LONG, FreeMembers
@@ -48,7 +49,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
     if e.budget is not None or e.stop != Stop():
         generations = f"at most {generations}"
     if not steps:
-        yield ok("size", f"{what}, {generations} of {plan.generation}")
+        yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}")
         return
     if e.time_limit is not None:
         generations = f"{duration(e.time_limit)} in generations"
@@ -57,7 +58,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
         total = f", {e.budget:,} steps in all, evaluation included"
     elif e.time_limit is not None:
         total = ""
-    yield ok("size", f"{what}, {generations} of {plan.generation}{total}")
+    yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}{total}")
     if steps != e.interval:
         report = warning if steps > 1.25 * e.interval else ok
         rollout = steps // plan.iterations
@@ -66,8 +67,8 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
 
 def evaluation(plan: Plan) -> Iterator[Diagnostic]:
     """The cost of an evaluation, where episodes have a limit."""
-    if plan.evaluated:
-        yield ok("evaluation", f"{plan.evaluated}; the page of the run says how much of the fitness is luck")
+    if text := plan_text.evaluation(plan):
+        yield ok("evaluation", f"{text}; the page of the run says how much of the fitness is luck")
 
 
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
@@ -192,14 +193,14 @@ def fits(topic: str, text: str, need: int, free: int | None) -> Diagnostic:
 
 def normalisation(plan: Plan) -> Iterator[Diagnostic]:
     """Wrappers of the environment that normalise rewards or observations."""
-    if plan.normalised:
-        yield warning("normalised", plan.normalised)
+    if text := plan_text.normalised(plan):
+        yield warning("normalised", text)
 
 
 def rungs(plan: Plan) -> Iterator[Diagnostic]:
     """Rungs of successive halving, and how much longer they take where all members would train in parallel."""
-    if plan.rungs:
-        yield (warning if plan.lengthening > LONG else ok)("rungs", plan.rungs)
+    if text := plan_text.rungs(plan):
+        yield (warning if plan.lengthening > plan_text.LONG else ok)("rungs", text)
 
 
 def one_agent(plan: Plan) -> Iterator[Diagnostic]:

@@ -19,6 +19,7 @@ from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
+from shoal.experiment import plan_text
 from shoal.experiment.plan import Plan
 from shoal.methods.ranges import at_bound
 from shoal.report.words import many
@@ -60,7 +61,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
     elif max(counts) and first > last:
         yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
     elif max(counts):
-        rungs = ", but where a rung ends members" if plan.rungs else ""
+        rungs = ", but where a rung ends members" if plan_text.rungs(plan) else ""
         yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
 
 

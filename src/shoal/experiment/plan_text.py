@@ -1,0 +1,71 @@
+"""Sentences about a plan, which a run begins with and `shoal doctor` gives; empty where there is nothing to say. No JAX."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal.environments.host import HostEnvironment
+
+if TYPE_CHECKING:
+    from shoal.experiment.plan import Plan
+
+LONG = 2.0  # times as long as with all members side by side, of which it is said
+
+
+def evaluation(plan: Plan) -> str:
+    """The size of an evaluation; nothing where there is none, or no limit of its episodes is known."""
+    kind, limit = plan.kind.compiled, plan.experiment.fitness.step_limit
+    if kind is None or not (plan.steps and kind.environment.episode_limit) or plan.evaluation.source == "training":
+        return ""
+    limit = min(kind.environment.episode_limit, limit)
+    episodes = plan.evaluation.episodes * (2 if plan.evaluation.levels else 1)
+    return f"{episodes:,} episodes of at most {limit:,} steps: up to {episodes * limit / plan.steps:.0%} of an interval"
+
+
+def generation(plan: Plan) -> str:
+    """The size of a generation: steps or episodes of each member, or steps of all where some end."""
+    number, unit, whose = plan.evaluation.episodes, "episode", "each"
+    if plan.steps:
+        number, unit = plan.steps, "step"
+    if len(plan.sizes) > 1:
+        number, whose = number * plan.experiment.population, "of all members"
+    return f"{number:,} {unit}{'s' * (number > 1)} {whose}"
+
+
+def whole_run(plan: Plan) -> str:
+    """The steps of the whole run, of all and of each member; nothing for a single one, or where they are not known."""
+    e, n = plan.experiment, plan.experiment.population
+    if n == 1 or not plan.steps or e.ends_by != ["generations"]:
+        return ""
+    each, total = e.generations * plan.steps, f"{n * e.generations * plan.steps:,} steps"
+    if len(plan.sizes) > 1:
+        return f"{n} members: {total}, of which one that stays makes {each * plan.share_made(1.0):,.0f}"
+    return f"{n} members × {each:,} steps each: {total}"
+
+
+def rungs(plan: Plan) -> str:
+    """The shares of the run after which members end, and advice where that takes long; empty where none does."""
+    planned, sizes = plan.method.sizes(plan.experiment.population), plan.sizes
+    parts = []
+    if len(sizes) > 1:
+        then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in sizes[1:])
+        parts.append(f"{sizes[0][1]} members: {then}; the remaining members get their steps")
+    if late := planned[len(sizes) :]:
+        parts.append(f"too few generations for the rungs that leave {', '.join(f'{n}' for _, n in late)}")
+    if parts and plan.lengthening > LONG:  # what has no rungs may have no device of JAX
+        parts.append(f"that takes {plan.lengthening:.3g} times as long as side by side")
+        parts.append("with method: pbt all members train to the end")
+    return "; ".join(parts)
+
+
+def normalised(plan: Plan) -> str:
+    """A warning where the environment itself normalises what it gives, with what to do; else nothing."""
+    kind = plan.kind.compiled
+    environment = kind.environment if kind else None
+    if not (isinstance(environment, HostEnvironment) and environment.normalising):
+        return ""
+    return (
+        f"{', '.join(environment.normalising)} of the environment: each of its copies has statistics of its own, "
+        "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalise_rewards "
+        "and config.normalise_observations"
+    )
