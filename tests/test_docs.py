@@ -14,6 +14,7 @@ import sys
 import time
 import tomllib
 from dataclasses import fields, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from support.runs import build_run
 import shoal
 from shoal import cli
 from shoal.agents.registry import AGENTS, POLICY
+from shoal.commands.endings import selection_bias, to_watch
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse
@@ -38,6 +40,9 @@ from shoal.methods.es import EsHyper
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import SELECTORS
+from shoal.records.callback import Start
+from shoal.records.console import Display
+from shoal.records.screen import Screen
 from shoal.study.results import COLUMNS
 from shoal.study.study_file import Study, budgets, trials
 from shoal.study.study_file import read as read_study
@@ -96,6 +101,27 @@ def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(shlex.split(command) if command not in NAMES else [command, "--help"])
     assert stop.value.code == 0, command
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorials/quickstart.md"])
+def test_the_sample_of_a_run_begins_and_ends_as_a_run_does(page: str) -> None:
+    lines = re.findall(r"^```text\n(8 × .*?)^```", TEXTS[page], re.DOTALL | re.MULTILINE)[0].splitlines()
+    run = Path("runs/Pendulum-v1-ppo-0")
+    Display(screen := Screen(file=StringIO(), width=200)).start(
+        Start(make_plan(load(ROOT / "experiments/pendulum.yaml")), 2, run.absolute(), 0)
+    )
+    begun = screen.file.getvalue().splitlines()
+    assert lines[: len(begun)] == begun and lines[len(begun)].startswith("generation 1/20")
+    champion = next(line for line in lines if line.startswith("champion: "))
+    mean, error, fitness = (float(x) for x in re.findall(r"-?[\d.]+", champion)[:2] + re.findall(r"\((\S+)", champion))
+    bias = selection_bias({"evaluation": {"mean": mean, "standard_error": error}, "selection_fitness": fitness})
+    _, command = to_watch(run, {"evaluation": {}})
+    assert lines[lines.index(champion) + 1 :] == [
+        *([bias] if bias else []),
+        f"report:       open {run}/report.html",
+        f"curves:       tensorboard --logdir {run}/tensorboard",
+        f"video:        {command}",
+    ]
 
 
 @pytest.mark.parametrize("name", NAMES)

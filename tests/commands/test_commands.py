@@ -420,6 +420,25 @@ def test_report(six: Path, tmp_path: Path) -> None:
     assert "gymnax:CartPole-v1" in page
 
 
+@pytest.mark.usefixtures("trace_cache")
+def test_paths_below_the_current_folder_are_printed_relative_to_it(
+    six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By every command, however they were given; in a pipe, which is cut nowhere."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(six, tmp_path / "runs/old")
+    run, ends = tmp_path / "runs/new", "open runs/new/report.html\n"
+    trained = shoal(*flags(run))
+    assert "→ runs/new\n" in trained.out and f"report:       {ends}" in trained.out
+    assert shoal("resume", run).out.startswith("runs/new: done already")
+    assert shoal("report", run).out == ends
+    assert shoal("export", run, tmp_path / "a.npz").out == "written: a.npz\n"
+    assert shoal("compare", run, tmp_path / "runs/old", "--out", tmp_path / "c.html").out.endswith("\nopen c.html\n")
+    assert "run_dir: runs/new already holds a run; `shoal resume runs/new`" in shoal(*flags(run)).err
+    every = shoal("evaluate", run, "--levels", "test"), shoal("play", run / "x"), shoal("runs", run / "champion")
+    assert not any(str(tmp_path) in told for told in (trained.out, *(x for told in every for x in told[1:])))
+
+
 def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
     shutil.copytree(six, tmp_path / "r")
     (tmp_path / "r/result.json").unlink()

@@ -20,7 +20,7 @@ from support.runs import COMMAND, shoal
 from support.whole_run import write_whole_run
 
 from shoal.core.atomic import seal
-from shoal.core.escape import escape, in_shell
+from shoal.core.escape import escape, in_shell, shown, started_here
 from shoal.records.screen import Screen, styled
 from shoal.report.workers import watch_workspace
 
@@ -231,3 +231,32 @@ def test_ascii_output(run: Path, tmp_path: Path) -> None:
         )
         done = subprocess.run([*COMMAND, "schedule", str(run)], env=own, capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.startswith(r"generation,uid,steps,fitness,copied,gr\xf6\xdfe,x")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("open {here}/runs/a/report.html", "open runs/a/report.html"),
+        ("`shoal resume '{here}/a b'`; {here}/c: gone", "`shoal resume 'a b'`; c: gone"),
+        ("cd {here} && ls {here}/", "cd {here} && ls {here}/"),
+        ("/mnt{here}/a {here}2/a {here}.old/a ../x", "/mnt{here}/a {here}2/a {here}.old/a ../x"),
+        ("shoal resume {here}/-a {here}/~b", "shoal resume {here}/-a {here}/~b"),
+    ],
+)
+def test_paths_below_the_current_folder_are_shown_relative_to_it(
+    text: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, told = text.format(here=tmp_path), told.format(here=tmp_path)
+    assert shown(text) == styled(text).plain == told
+    with started_here():  # an environment may go elsewhere
+        os.chdir("/")
+        assert shown(text) == told
+    assert shown(text) == text
+
+
+def test_a_command_in_a_folder_that_is_gone_has_its_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert shoal("report", tmp_path / "run") == (2, "", f"shoal: {tmp_path / 'run'}: no such directory\n")

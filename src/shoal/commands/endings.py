@@ -9,7 +9,7 @@ from signal import SIGINT
 from typing import TYPE_CHECKING, Any
 
 from shoal.core.errors import BadInput, shortened
-from shoal.core.escape import in_shell, speakable
+from shoal.core.escape import in_shell, speakable, started_here
 from shoal.core.interrupts import (
     BAD_INPUT,
     BY_SIGNAL,
@@ -37,19 +37,20 @@ def code_of(command: Callable[[], int]) -> int:
     path = list(sys.path)
     for stream in (sys.stdout, sys.stderr):
         speakable(stream)
-    try:
-        code = command()
-    except BadInput as error:
-        code = fail(str(error), BAD_INPUT)
-    except BrokenPipeError:  # as with `| head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = DONE
-    except OSError as error:
-        code = fail(shortened(described(error)), FAILED)
-    except KeyboardInterrupt as heard:
-        code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
-    finally:
-        sys.path[:] = path
+    with started_here():
+        try:
+            code = command()
+        except BadInput as error:
+            code = fail(str(error), BAD_INPUT)
+        except BrokenPipeError:  # as with `| head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = DONE
+        except OSError as error:
+            code = fail(shortened(described(error)), FAILED)
+        except KeyboardInterrupt as heard:
+            code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
+        finally:
+            sys.path[:] = path
     return ending(code)
 
 

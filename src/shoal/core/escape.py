@@ -6,7 +6,8 @@ import codecs
 import csv
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any
@@ -20,6 +21,40 @@ ASCII = {"×": "x", "±": "+-", "→": "->", "←": "<-", "–": "-", "…": "..
 def escape(text: str) -> str:
     """A text in one line, of which a terminal obeys nothing: control characters are as Python writes them, such as \\x1b."""
     return CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class _Start:
+    """The folder in which the command began, where there is one: an environment may change the working directory."""
+
+    folder: str | None = None
+
+
+def _here() -> str:
+    """The current folder; empty where it was removed, or is the root, below which all paths lie."""
+    with suppress(OSError):
+        return os.getcwd().rstrip("/")
+    return ""
+
+
+@contextmanager
+def started_here() -> Iterator[None]:
+    """Show paths relative to the folder that is the current one now, whatever folder an environment goes to meanwhile."""
+    before, _Start.folder = _Start.folder, _here()
+    try:
+        yield
+    finally:
+        _Start.folder = before
+
+
+def shown(text: str) -> str:
+    """A text as a terminal shows it: paths below the current folder relative to it, and control characters escaped.
+
+    Paths that would begin like a flag or a home directory stay absolute.
+    """
+    folder = _here() if _Start.folder is None else _Start.folder
+    if folder:
+        text = re.sub(rf"(?<![\w/.~@+%\\-]){re.escape(folder)}/(?=[^\s/'\"`~-])", "", text)
+    return escape(text)
 
 
 def in_shell(path: Path) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
-from shoal.core.escape import escape
+from shoal.core.escape import shown
 from shoal.core.interrupts import BAD_INPUT, FAILED, Failed, Interrupted
 from shoal.distributed.asynchronous import Worker
 from shoal.distributed.directory import Workspace
@@ -65,9 +65,9 @@ class Processes:
         try:
             match error:
                 case Interrupted(agreed=False):
-                    self.exchange.fail(escape(str(error)), error.code)
+                    self.exchange.fail(shown(str(error)), error.code)
                 case BadInput() | Failed():
-                    self.exchange.fail(escape(str(error)), FAILED if isinstance(error, Failed) else BAD_INPUT)
+                    self.exchange.fail(shown(str(error)), FAILED if isinstance(error, Failed) else BAD_INPUT)
                 case Interrupted() | None:
                     pass
                 case BaseException():  # user code may leave by SystemExit

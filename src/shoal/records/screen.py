@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from shoal.core.escape import escape, speakable
+from shoal.core.escape import shown, speakable
 
 
 class Screen(Console):
-    """Standard output or error. Text is printed literally in one line: no markup, no control characters. See `styled`."""
+    """Standard output or error. Text is printed literally in one line: no markup, no control characters, no absolute paths
+    where relative ones will do. See `styled`."""
 
     def __init__(self, **options: Any):
         super().__init__(markup=False, emoji=False, highlight=False, **options)
@@ -31,7 +32,7 @@ class Screen(Console):
         return super().status(status, **options) if self.redraws else nullcontext()
 
     def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(escape(text), **options)
+        return super().render_str(shown(text), **options)
 
 
 class Output(Screen):
@@ -54,5 +55,5 @@ def styled(*parts: str | tuple[str, str]) -> Text:
     whole = Text()
     for part in parts:
         text, style = (part, "") if isinstance(part, str) else part
-        whole.append(escape(text), style)
+        whole.append(shown(text), style)
     return whole
