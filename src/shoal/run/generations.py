@@ -22,10 +22,11 @@ from shoal.records.callback import Start
 from shoal.records.generation import Generation
 from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
+from shoal.run.final_evaluation import final_evaluation
 from shoal.run.final_selection import episodes_of, places
 from shoal.run.provenance import FILE
 from shoal.run.race import after_race
-from shoal.run.result import as_json, final_evaluation
+from shoal.run.result import as_json
 from shoal.run.rundir import Totals
 from shoal.run.start import to_save
 
