@@ -38,7 +38,7 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: p
         assert outcome.code == 0, outcome.err
         heads, *rows, page, mean = outcome.out.splitlines()
         assert [row.split()[0] for row in rows] == ["seed-3", "seed-7"]
-        assert page == f"open {folder}/comparison.html" and mean.startswith("mean of 2 seeds: ")
+        assert page == "open runs/CartPole-v1-ppo-seeds/comparison.html" and mean.startswith("mean of 2 seeds: ")
     assert first == (folder / "seed-3/result.json").stat().st_mtime_ns, "what is done stays"
     train(tiny(tmp_path / "alone", seed=7))
     same_run(folder / "seed-7", tmp_path / "alone")
