@@ -24,7 +24,7 @@ import torch
 import torch.multiprocessing as multiprocessing
 from torch import nn
 
-DEVIATION, RATE = 0.05, 0.01
+STD, RATE = 0.05, 0.01
 
 
 def make_policy() -> nn.Module:
@@ -60,7 +60,7 @@ def perturbed(policy: nn.Module, seed: int, sign: int) -> nn.Module:
     other = make_policy()
     other.load_state_dict(policy.state_dict())
     for p, direction in zip(other.parameters(), noise(seed, policy), strict=True):
-        p.add_(direction, alpha=sign * DEVIATION)
+        p.add_(direction, alpha=sign * STD)
     return other
 
 
@@ -80,7 +80,7 @@ def generation(policy: nn.Module, population: int, environment: gymnasium.Env) -
     for process in processes:
         process.join()
     ranks = np.argsort(np.argsort([returns[i] for i in range(population)]))
-    weights = RATE / (population * DEVIATION) * signs * (ranks / (population - 1) - 0.5)
+    weights = RATE / (population * STD) * signs * (ranks / (population - 1) - 0.5)
     for seed, weight in zip(seeds, weights, strict=True):
         for p, direction in zip(policy.parameters(), noise(seed, policy), strict=True):
             p.add_(direction, alpha=float(weight))

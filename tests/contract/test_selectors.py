@@ -30,10 +30,10 @@ def make(fitness, uid=None, spread=0.1) -> PopulationStats:
     n = len(fitness)
     uid = np.arange(10, 10 + n) if uid is None else np.array(uid)
     finite = np.isfinite(fitness)
-    deviation, episodes = np.where(finite, spread * (1 + uid % 3), NAN), np.where(finite, 3 + uid % 5, 0)
+    std, episodes = np.where(finite, spread * (1 + uid % 3), NAN), np.where(finite, 3 + uid % 5, 0)
     steps = np.full(n, 1000)
     hyper = {"x": np.arange(n, dtype=np.float32)}
-    return PopulationStats(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
+    return PopulationStats(uid, steps // 1000, steps, fitness, std, episodes, hyper)
 
 
 def everyone(selector, stats: PopulationStats, generation: int = 0) -> Selection:

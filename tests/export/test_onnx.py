@@ -116,8 +116,8 @@ def test_actions_are_held_to_their_range(tmp_path: Path) -> None:
 
 def by_hand(champion: Champion, arrays: Any, obs: np.ndarray) -> np.ndarray:
     """The mean of a policy of PPO's with one hidden layer, from its named arrays."""
-    deviation = np.sqrt(arrays["observations.variance"] + 1e-8)
-    x = np.clip((obs - arrays["observations.mean"]) / deviation, -10, 10)
+    std = np.sqrt(arrays["observations.variance"] + 1e-8)
+    x = np.clip((obs - arrays["observations.mean"]) / std, -10, 10)
     layer = "params.policy.params.MLP_0.Dense_{}.{}".format
     x = np.tanh(x @ arrays[layer(0, "kernel")] + arrays[layer(0, "bias")])
     return x @ arrays[layer(1, "kernel")] + arrays[layer(1, "bias")]

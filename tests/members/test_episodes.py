@@ -63,11 +63,11 @@ def test_advance(xp):
 
 def test_summarise():
     value = np.float32([[1, 2, 6], [4, 4, 4]])
-    mean, deviation, count = summarise(value)
+    mean, std, count = summarise(value)
     np.testing.assert_allclose(mean, [3, 4])
-    np.testing.assert_allclose(deviation, [7**0.5, 0])
+    np.testing.assert_allclose(std, [7**0.5, 0])
     np.testing.assert_array_equal(count, [3, 3])
-    assert mean.dtype == deviation.dtype == np.float64
+    assert mean.dtype == std.dtype == np.float64
     assert np.isnan(summarise(value[:, :1])[1]).all()
 
 
@@ -97,9 +97,9 @@ def test_a_memory_that_is_not_finite_ends_with_the_weights_that_made_it():
 
 
 def test_what_is_not_finite_has_no_mean():
-    mean, deviation, count = summarise(np.float32([[1, 3], [1, np.inf], [-np.inf, np.inf], [np.nan, 1]]))
+    mean, std, count = summarise(np.float32([[1, 3], [1, np.inf], [-np.inf, np.inf], [np.nan, 1]]))
     np.testing.assert_array_equal(mean, [2, np.nan, np.nan, np.nan])
-    np.testing.assert_array_equal(np.isnan(deviation), np.isnan(mean))
+    np.testing.assert_array_equal(np.isnan(std), np.isnan(mean))
     np.testing.assert_array_equal(count, [2] * 4)
 
 

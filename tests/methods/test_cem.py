@@ -125,8 +125,8 @@ def test_mean_and_variance(weights):
     np.testing.assert_allclose(new.noise, 0.5 * 1e-3 + 0.5 * 1e-4, rtol=1e-5)
     np.testing.assert_allclose(metrics["step/norm"], np.linalg.norm((w * x).sum(0) - old), rtol=1e-3)
     np.testing.assert_allclose(metrics["elites/trained"], weights[:2].sum(), atol=1e-6)
-    deviation = np.sqrt(((w * (x - old) ** 2).sum(0) + 1e-3).mean())
-    np.testing.assert_allclose(metrics["distribution/std"], deviation, rtol=1e-3)
+    std = np.sqrt(((w * (x - old) ** 2).sum(0) + 1e-3).mean())
+    np.testing.assert_allclose(metrics["distribution/std"], std, rtol=1e-3)
     assert same(end.members, start.members) and same(end.shared.critic, start.shared.critic)
 
 

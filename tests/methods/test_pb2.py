@@ -34,9 +34,9 @@ def test_the_posterior_of_two_observations() -> None:
         np.array([math.exp(-0.18) * 0.81, math.exp(-0.32)]),
     )  # 0.9 to the power of 2, 2, 0
     inverse = np.array([[1.1, -between], [-between, 1.1]]) / (1.1**2 - between**2)
-    mean, deviation = process.predict(np.array([[0.3, 0.0]]), 3.0)
+    mean, std = process.predict(np.array([[0.3, 0.0]]), 3.0)
     assert mean[0] == pytest.approx(here @ inverse @ [1, -1])
-    assert deviation[0] == pytest.approx(math.sqrt(2 * (1 - here @ inverse @ here)))
+    assert std[0] == pytest.approx(math.sqrt(2 * (1 - here @ inverse @ here)))
 
 
 def drawn(n: int = 30) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,8 +68,8 @@ def test_the_likeliest_of_the_grid() -> None:
 def test_the_gradient_of_the_bound() -> None:
     process, points = fitted(*drawn()), np.array([[0.3, 0.6], [0.9, 0.1]])
     values, gradients = process.bound(points, 7.0, 0.8)
-    mean, deviation = process.predict(points, 7.0)
-    np.testing.assert_allclose(values, mean + 0.8 * deviation)
+    mean, std = process.predict(points, 7.0)
+    np.testing.assert_allclose(values, mean + 0.8 * std)
     for i in range(2):
         step = np.eye(2)[i] * 1e-6
         slopes = (process.bound(points + step, 7.0, 0.8)[0] - process.bound(points - step, 7.0, 0.8)[0]) / 2e-6
@@ -91,17 +91,17 @@ def test_the_highest_bound_is_found() -> None:
     kappa = math.sqrt(0.2 * math.log(0.4 * 30))
     side = np.linspace(0, 1, 60)
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
-    mean, deviation = process.predict(grid, 6.0)
+    mean, std = process.predict(grid, 6.0)
     best = highest_bound(process, starts, [0, 1], [], 6.0, WHOLE)
-    assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * deviation).max() - 1e-5
+    assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * std).max() - 1e-5
     starts[:, 1] = 0.25
     assert highest_bound(process, starts, [0], [], 6.0, WHOLE)[1] == 0.25
     starts = np.random.default_rng(2).uniform([0.1, 0.5], [0.3, 0.9], (10, 2))
     inside = grid[((grid >= [0.1, 0.5]) & (grid <= [0.3, 0.9])).all(1)]
-    mean, deviation = process.predict(inside, 6.0)
+    mean, std = process.predict(inside, 6.0)
     best = highest_bound(process, starts, [0, 1], [], 6.0, (np.array([0.1, 0.5]), np.array([0.3, 0.9])))
     assert (best >= [0.1, 0.5]).all() and (best <= [0.3, 0.9]).all()
-    assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * deviation).max() - 1e-5
+    assert process.bound(best[None], 6.0, kappa)[0] >= (mean + kappa * std).max() - 1e-5
 
 
 def test_every_choice_is_tried() -> None:

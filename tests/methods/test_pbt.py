@@ -35,8 +35,8 @@ def population(fitness=range(8), steps=1000) -> PopulationStats:
     uid = np.arange(n) + 20
     hyper = keep(SPACE, START).init((0, 0), uid)[1]
     steps = np.broadcast_to(steps, n).astype(np.int64)
-    deviation, episodes = np.full(n, 0.1), np.full(n, 5)
-    return PopulationStats(uid, steps // 1000, steps, fitness, deviation, episodes, hyper)
+    std, episodes = np.full(n, 0.1), np.full(n, 5)
+    return PopulationStats(uid, steps // 1000, steps, fitness, std, episodes, hyper)
 
 
 def decide(evolver, stats, generation=1, mine=None):

@@ -218,14 +218,14 @@ def test_t_test_by_hand(returns, copied):
 
 
 @pytest.mark.parametrize(
-    ("deviation", "episodes", "copied"),
+    ("std", "episodes", "copied"),
     [
         (0.5, 10, True),  # t = 4.5
         (2.0, 10, False),  # t = 1.1: more scatter, less evidence
         (2.0, 100, True),  # t = 3.5: more episodes, more evidence
         ([2.0, 0.0], [100, 2], True),
         (0.0, 2, True),
-        (0.0, 1, False),  # whatever a trainer puts down as the deviation of too few episodes
+        (0.0, 1, False),  # whatever a trainer puts down as the std of too few episodes
         (0.0, [0, 5], False),
         (NAN, [5, 1], False),
         (NAN, 5, False),
@@ -234,9 +234,9 @@ def test_t_test_by_hand(returns, copied):
         (1e-300, 5, True),  # and underflows
     ],
 )
-def test_t_test_by_deviation_and_episodes(deviation, episodes, copied):
+def test_t_test_by_std_and_episodes(std, episodes, copied):
     """The evidence for a fitness of 2 over one of 1."""
-    assert decide(TTest(), make([1.0, 2.0], deviation, episodes)) == ([int(copied), 1], [copied, False])
+    assert decide(TTest(), make([1.0, 2.0], std, episodes)) == ([int(copied), 1], [copied, False])
 
 
 def test_t_test_of_a_whole_population_agrees_with_scipy():

@@ -19,17 +19,17 @@ SEEDS = st.integers(0, 2**31 - 1)
 
 @st.composite
 def populations(
-    draw: Callable, least: int = 1, fitness: st.SearchStrategy = FITNESS, deviation: st.SearchStrategy | None = None
+    draw: Callable, least: int = 1, fitness: st.SearchStrategy = FITNESS, std: st.SearchStrategy | None = None
 ) -> PopulationStats:
     """The stats of a population in no order, whatever stands in them; x tells the members apart."""
     n = draw(st.integers(least, 12))
-    deviation = deviation or st.sampled_from([0.1, 0.0, NAN]) | st.floats(0)
+    std = std or st.sampled_from([0.1, 0.0, NAN]) | st.floats(0)
 
     def column(values: st.SearchStrategy, unique: bool = False) -> np.ndarray:
         return np.array(draw(st.lists(values, min_size=n, max_size=n, unique=unique)))
 
     uid, counts = column(st.integers(0, 2**40), unique=True), np.full(n, 1)
-    fields = column(fitness), column(deviation), column(st.integers(0, 9) | st.just(1000))
+    fields = column(fitness), column(std), column(st.integers(0, 9) | st.just(1000))
     x = {"x": np.arange(n, dtype=np.float32)}
     return PopulationStats(uid, counts, 1000 * counts, *fields, x, then=draw(st.none() | st.just(fields[1])))
 

@@ -148,9 +148,9 @@ class ExternalShard(Members):
             self._evaluated += [member.evaluation_steps for member in self._members]
             metrics = noise(np.stack(returns))
         for row, x in enumerate(returns):
-            mean, deviation, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
+            mean, std, count = summarise(x[None]) if len(x) else ([np.nan], [np.nan], [0])
             sound = self._finite[row] and np.isfinite(mean[0])
-            self._fitness[row], self._std[row] = mean[0] if sound else np.nan, deviation[0]
+            self._fitness[row], self._std[row] = mean[0] if sound else np.nan, std[0]
             self._counted[row] = count[0]
         return metrics
 

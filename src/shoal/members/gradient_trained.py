@@ -223,7 +223,7 @@ class GradientTrained(Compiled):
 
 
 def _of_training(outcome: EpisodeSums) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fitness, deviation and number of the interval's training episodes [N]; NaN where none ended."""
+    """Fitness, standard deviation and number of the interval's training episodes [N]; NaN where none ended."""
     n = np.asarray(outcome.episodes, np.float64)
     fitness = np.where(n > 0, np.asarray(outcome.mean, np.float64), np.nan)
     variance = np.asarray(outcome.squares, np.float64) / np.maximum(n - 1, 1)

@@ -109,14 +109,14 @@ class SampledShard(CompiledShard):
         self._measured_in, members = generation, lengths[:-1].sum(1, dtype=np.int64)
         self._steps, self._new_steps = self._steps + members, members
         self.count_evaluation(int(lengths[-1].sum(dtype=np.int64)))
-        fitness, deviation, counted = summarise(returns)
+        fitness, std, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
-        self._fitness, self._std, self._counted = fitness[:-1], deviation[:-1], counted[:-1]
+        self._fitness, self._std, self._counted = fitness[:-1], std[:-1], counted[:-1]
         if self._learner.stored:  # else they are finite where their mean is
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
         first = fitness[-1] if sound else np.nan
-        self._of_mean = OfMean(first, deviation[-1], counted[-1], first)
+        self._of_mean = OfMean(first, std[-1], counted[-1], first)
         if self._evaluation.levels:
             self._measure_mean(generation, sound)
         return {}
@@ -128,16 +128,16 @@ class SampledShard(CompiledShard):
         policy = Policy(self._mean(self.population), hyper)
         played = self.test([policy], key, self._evaluation.episodes, "validation")
         self.count_evaluation(played.steps)
-        mean, deviation, counted = (x[0] for x in summarise(played.returns))
+        mean, std, counted = (x[0] for x in summarise(played.returns))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
         if self._evaluation.measured_on == "validation":
             fitness = mean if sound and np.isfinite(mean) else np.nan
-            trained = trained._replace(fitness=fitness, std=deviation, episodes=counted)
+            trained = trained._replace(fitness=fitness, std=std, episodes=counted)
         self._of_mean = trained._replace(metrics=metrics)
 
     def measured(self) -> np.ndarray:
-        """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, deviation, episodes."""
+        """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, standard deviation, episodes."""
         return np.stack([self._new_steps, self._fitness, self._std, self._counted], 1).astype(np.float64)
 
     def accept(self, generation: int, rows: np.ndarray, other: SampledShard) -> None:

@@ -120,7 +120,7 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
 
 
 def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Diagnostic]:
-    """Members without fitness, and the standard error of fitness beside its spread."""
+    """Members without fitness, and the standard error of fitness beside its standard deviation."""
     e, stats = plan.experiment, event.stats
     fitness = stats.fitness[np.isfinite(stats.fitness)]
     n, whole = len(fitness), plan.iterations * rollout
@@ -150,12 +150,12 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     else:
         error = float((stats.std[known] / np.sqrt(stats.episodes[known])).mean())
         bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
-        spread, episodes = fitness.std(), stats.episodes.max()
+        std, episodes = fitness.std(), stats.episodes.max()
         text = (
-            f"std over members {_figure(spread)} after {2 * rollouts} rollouts; "
+            f"std over members {_figure(std)} after {2 * rollouts} rollouts; "
             f"standard error over {episodes} episodes {_figure(error)}; selection bias of the best of {n} {_figure(bias)}"
         )
-        yield (ok if error < spread else warning)("fitness", text)
+        yield (ok if error < std else warning)("fitness", text)
 
 
 def _figure(x: float) -> str:

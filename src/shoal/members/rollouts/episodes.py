@@ -159,12 +159,12 @@ def mean_metrics(sums: Metrics) -> Metrics:
 def summarise(value: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Mean, sample standard deviation and number [N] of the returns [N, E], in float64.
 
-    The deviation is NaN for fewer than two; both are NaN where a return of the member is not finite.
+    The standard deviation is NaN for fewer than two; both are NaN where a return of the member is not finite.
     """
     value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
     count = np.full(len(value), value.shape[1])
-    deviation = value.std(1, ddof=1) if value.shape[1] > 1 else np.full(len(value), np.nan)
-    return value.mean(1), deviation, count
+    std = value.std(1, ddof=1) if value.shape[1] > 1 else np.full(len(value), np.nan)
+    return value.mean(1), std, count
 
 
 def noise(value: np.ndarray) -> Metrics:
