@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.runs import tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
@@ -36,8 +35,7 @@ class Told(Exchange):
     ],
 )
 def test_what_the_others_are_told(error: BaseException, codes: list[int]) -> None:
-    processes = Processes(tiny(), lambda: None, lambda message: None)
-    processes.exchange = told = Told()
-    with pytest.raises(type(error)), processes:
+    told = Told()
+    with pytest.raises(type(error)), Processes(told, lambda message: None):
         raise error
     assert told.codes == codes

@@ -20,7 +20,7 @@ from shoal.core.arrays import arrays_in, pack
 from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
-from shoal.distributed.processes import Processes
+from shoal.distributed.processes import make_processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
@@ -38,7 +38,7 @@ LEARNED, HYPER = "learned/", "hyper/"
 
 def at_the_start(experiment: Experiment) -> Arrays:
     """The state of a population before it trains, by the names that checkpoints have for it."""
-    with Processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
+    with make_processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
         context = enter(experiment, Control([]), processes, held)
         shard = begin(context).shard
         parts = [arrays_in(pack(part)) for part in shard.state()]

@@ -21,6 +21,7 @@ from shoal.cli import main
 from shoal.core.atomic import Staging
 from shoal.core.contenders import ChampionSoFar
 from shoal.core.population import PopulationStats
+from shoal.distributed.exchange import Exchange
 from shoal.distributed.processes import Processes
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness
 from shoal.experiment.plan import make_plan
@@ -69,7 +70,7 @@ def of_method(changes: dict[str, Any]) -> dict[str, Any]:
 def build_run(experiment: Experiment) -> Any:
     """All that an experiment names, and the shard of its members."""
     plan = make_plan(experiment)
-    with Processes(experiment, lambda: None, lambda message: None) as processes:
+    with Processes(Exchange(), lambda message: None) as processes:
         shard = processes.members(plan, processes.uids(plan), lambda result, done: None, Path()).shard
     parts = {name: getattr(plan.kind, name, None) for name in ("agent", "learner", "environment")}
     return SimpleNamespace(**plan._asdict(), **parts, plan=plan, shard=shard)

@@ -13,7 +13,7 @@ from typing import Any
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField
 from shoal.core.interrupts import Failed, Interrupted, on_signal
-from shoal.distributed.processes import Processes, workspace_of
+from shoal.distributed.processes import make_processes, workspace_of
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import blame, load
@@ -88,7 +88,7 @@ def _run(
     check(experiment)  # before MPI is there, which an error ends for good
     with (
         on_signal(control.interrupt, control.attend),
-        Processes(experiment, control.attend, control.note) as processes,
+        make_processes(experiment, control.attend, control.note) as processes,
         on_jax(),
         ExitStack() as held,
     ):
