@@ -12,6 +12,7 @@ from shoal.commands.arguments import Command, call, one_by_one
 from shoal.commands.endings import code_of, console, scored, show
 from shoal.commands.flags import (
     NOTHING,
+    Count,
     File,
     Flags,
     Generation,
@@ -100,8 +101,8 @@ def resume(
 
 def evaluate(
     run: Run,
-    episodes: Annotated[int, flag("N", "held-out episodes")] = 100,
-    seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
+    episodes: Annotated[Count, flag("N", "held-out episodes")] = 100,
+    seed: Annotated[Count, flag("N", "seed of the episodes")] = 0,
     levels: Annotated[
         str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
     ] = None,
@@ -134,8 +135,8 @@ def play(
         Path | None,
         flag("PATH", "where to write it: .mp4, .gif, or .html for a page of a body of brax (default: champion.mp4)"),
     ] = None,
-    episodes: Annotated[int, flag("N", "episodes to play")] = 1,
-    seed: Annotated[int, flag("N", "seed of the episodes")] = 0,
+    episodes: Annotated[Count, flag("N", "episodes to play")] = 1,
+    seed: Annotated[Count, flag("N", "seed of the episodes")] = 0,
     population: Annotated[bool, flag(None, "all members, side by side in the same episodes")] = False,
     live: Annotated[bool, flag(None, "show them in a window, and record nothing")] = False,
     member: Member = None,
@@ -192,7 +193,7 @@ def report(
     run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
     watch: Annotated[bool, flag(None, "show the workers of a workspace while they run")] = False,
     serve: Annotated[bool, flag(None, "serve the page on this machine and reload it while the run goes on")] = False,
-    port: Annotated[int, flag("N", "port of the server; 0: any free port")] = 0,
+    port: Annotated[Whole, flag("N", "port of the server (default: any free port)")] = None,
 ) -> int:
     """Write RUN/report.html: how the population learned, on one page that needs no network.
 
@@ -206,9 +207,11 @@ def report(
 
     if watch:
         watch_workspace(run, console())
+    if port is not None and not serve:
+        raise BadInput(f"--port {port} is of the server: it goes with --serve")
     write = write_page if is_study(run) else write_report
     if serve:
-        serve_page(run, write, port, console())
+        serve_page(run, write, port or 0, console())
     console().print(f"open {in_shell(write(run))}", soft_wrap=True)
     return DONE
 
@@ -237,7 +240,7 @@ def replay(
         flag("[EXPERIMENT]", "an experiment file; its agent and environment replace those of RUN"),
     ] = None,
     run_dir: Annotated[str | None, flag("PATH", "directory of the new run (default: RUN-replay)")] = None,
-    population: Annotated[int, flag("N", "agents to train, each with its own seed")] = 1,
+    population: Annotated[Count, flag("N", "agents to train, each with its own seed")] = 1,
     generations: Annotated[
         Whole, flag("N", "generations; the last values hold after the end of the schedule (default: its length)")
     ] = None,

@@ -429,6 +429,23 @@ def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("evaluate run --episodes ten", "play run --seed x", "toy --seeds 1.5", "report run --port 8080"),
+        *("train cartpole --seeds 1 x", "train cartpole --stop-fitness x", "train --workers 2 --on ray --gpus x"),
+        *("play run --seat 3", "study cartpol", "study folder", "train folder", "envs nope"),
+        *("train cartpole --method asha", "train cartpole --method random_search", "train cartpole --time-limit 5x"),
+    ],
+)
+def test_words_that_cannot_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, said: Said) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    outcome = shoal(*words.split())
+    assert outcome.code == 2 and list(tmp_path.iterdir()) == [tmp_path / "folder"]
+    said(outcome.err)
+
+
 def test_a_run_directory_that_holds_a_run(six: Path, tmp_path: Path, said: Said) -> None:
     said(refused(six, *flags(six)))
     shutil.copytree(six, tmp_path / "a b")

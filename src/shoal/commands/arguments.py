@@ -91,7 +91,7 @@ def _problem(event: errors.ParseErrorEvent, flags: Callable[[], Sequence[str]]) 
         case errors.MissingArgs(missing_arguments=missing):
             return f"missing arguments: {' '.join(_name(each.arg) for each in missing)}"
         case errors.InvalidChoice(argument=argument, value=value, choices=choices):
-            return f"{_name(argument)} {value}: choose from {', '.join(choices)}"
+            return f"{_name(argument)} {value}: choose from {', '.join(sorted(set(choices) - {'None'}))}"
         case errors.BadValue(argument=argument):
             return f"{_name(argument)} needs a value"
         case errors.InstantiationFailure(argument=argument, message=message):

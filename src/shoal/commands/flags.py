@@ -36,6 +36,20 @@ WHOLE = PrimitiveConstructorSpec(  # tyro shows "None" in the help of `int | Non
     is_instance=lambda value: value is None or isinstance(value, int),
     str_from_instance=lambda value: [str(value)],
 )
+WHOLES = PrimitiveConstructorSpec(
+    nargs="*",
+    metavar="N ...",
+    instance_from_str=lambda given: tuple(map(_whole, given)),
+    is_instance=lambda value: isinstance(value, tuple),
+    str_from_instance=lambda value: [*map(str, value)],
+)
+REAL = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="N",
+    instance_from_str=lambda given: _real(given[0]),
+    is_instance=lambda value: value is None or isinstance(value, float | int),
+    str_from_instance=lambda value: [str(value)],
+)
 
 
 def flag(metavar: str | None, help: str, *aliases: str) -> Any:
@@ -49,6 +63,8 @@ def flag(metavar: str | None, help: str, *aliases: str) -> Any:
 
 
 Whole = Annotated[int | None, WHOLE]
+Count = Annotated[int, WHOLE]  # of a flag that has a default
+Real = Annotated[float | None, REAL]
 Population = Annotated[  # as the field of an experiment
     int | None, replace(WHOLE, instance_from_str=lambda given: "auto" if given == ["auto"] else _whole(given[0]))
 ]
@@ -60,7 +76,7 @@ File = Annotated[
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
 Seeds = Annotated[
-    tuple[int, ...], flag("N ...", "make a run with each of these seeds, and the page that compares the runs")
+    tuple[int, ...], WHOLES, flag("N ...", "make a run with each of these seeds, and the page that compares the runs")
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
@@ -90,6 +106,12 @@ def _whole(text: str) -> int:
         if float(text).is_integer():
             return int(float(text))
     raise ValueError(shortened(f"{text!r} is not a whole number"))
+
+
+def _real(text: str) -> float:
+    with suppress(ValueError):
+        return float(text)
+    raise ValueError(shortened(f"{text!r} is not a number"))
 
 
 def _counted(text: str) -> int:
@@ -139,7 +161,7 @@ class Flags:
     interval: Annotated[Whole, _of("interval", "STEPS")] = None
     budget: Annotated[Whole, _of("budget", "STEPS")] = None
     time_limit: Annotated[str | None, _of("time_limit", "TIME")] = None
-    stop_fitness: Annotated[float | None, _of("stop_fitness", "N")] = None
+    stop_fitness: Annotated[Real, _of("stop_fitness", "N")] = None
     stop_patience: Annotated[Whole, _of("stop_patience", "N")] = None
     select: Annotated[str | None, _of("select", "NAME")] = None
     explore: Annotated[str | None, _of("explore", "NAME")] = None

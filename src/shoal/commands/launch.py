@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from shoal.commands.endings import console, fail, scored, to_watch
-from shoal.commands.flags import Flags, Whole, flag, stated, words
+from shoal.commands.flags import REAL, Flags, Whole, flag, stated, words
 from shoal.commands.shipped import found
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadInput
@@ -29,7 +29,7 @@ class Launch:
         "local"
     )
     cpus: Annotated[Whole, flag("N", "cores of each worker on ray or slurm (default: 1)")] = None
-    gpus: Annotated[float, flag("N", "GPUs of each worker on ray or slurm")] = 0
+    gpus: Annotated[float, REAL, flag("N", "GPUs of each worker on ray or slurm")] = 0
     sbatch: Annotated[
         tuple[str, ...],
         flag("NAME=VALUE ...", "options of sbatch: partition=gpu time=4:00:00 account=lab gres=gpu:1"),

@@ -42,7 +42,7 @@ def found(file: Path, study: bool = False) -> Path:
         if not study and (":" in str(file) or suites.VERSION.search(str(file))):
             suites.resolve(str(file))
             raise BadField("experiment", "is an environment", f"write --env {file}", value=f"'{file}'")
-        raise unknown("experiment", str(file), known)
+        raise unknown("study" if study else "experiment", str(file), known)
     return folder() / f"{known[str(file)]}.yaml"
 
 

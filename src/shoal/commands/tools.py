@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from shoal.commands.endings import console
-from shoal.commands.flags import flag, look_here
+from shoal.commands.flags import Count, flag, look_here
 from shoal.commands.isaac_flags import NO_ISAAC_FLAGS, IsaacFlags
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE
@@ -26,7 +26,7 @@ def runs(
 
 
 def toy(
-    seeds: Annotated[int, flag("N", "runs per arm in the table")] = 100,
+    seeds: Annotated[Count, flag("N", "runs per arm in the table")] = 100,
     out: Annotated[Path, flag("PATH", "the figure: .png, .svg or .pdf")] = Path("toy.png"),
 ) -> int:
     """Reproduce figure 2 of the PBT paper: exploit and explore together find an optimum that neither finds alone."""
@@ -45,7 +45,7 @@ def import_(
         flag("[NAME=VALUE ...]", "overrides in the form of Isaac Lab: agent.pbt.num_policies=4"),
     ] = (),
     task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
-    workers: Annotated[int, flag("N", "machines that share a directory")] = 1,
+    workers: Annotated[Count, flag("N", "machines that share a directory")] = 1,
     flags: Annotated[Any, arg(constructor=IsaacFlags)] = NO_ISAAC_FLAGS,
     out: Annotated[Path | None, flag("OUT", "the experiment file (default: print it)", "-o")] = None,
 ) -> int:

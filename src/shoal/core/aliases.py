@@ -41,6 +41,8 @@ ALIASES = {
     **dict.fromkeys(("env_id", "env_name", "environment", "task"), ("env",)),
     **dict.fromkeys(("algo", "algorithm"), ("agent",)),
     **dict.fromkeys(("early_stopping", "early_stop"), ("stop",)),
+    **dict.fromkeys(("asha", "sha", "hyperband"), ("successive_halving",)),
+    **dict.fromkeys(("random", "random_search"), ("independent",)),
 }
 # What other libraries have and Shoal's own agents lack, and what to take instead.
 NOT_HERE = {

@@ -137,7 +137,8 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     lower = {k.lower(): k for k in known}
     found = difflib.get_close_matches(name.lower(), lower, count, 0.6)
     likeness = [difflib.SequenceMatcher(None, k, name.lower()).ratio() for k in found]
-    return [lower[k] for k, x in zip(found, likeness, strict=True) if x > 0.8 * likeness[0]]
+    alike = [(k, x) for k, x in zip(found, likeness, strict=True) if x > 0.6 or name.lower() in k]  # nope is no hopper
+    return [lower[k] for k, x in alike if x > 0.8 * likeness[0]]
 
 
 def shortened(message: str) -> str:

@@ -16,7 +16,7 @@ from shoal.experiment.files import differing, of_run, to_dict
 from shoal.experiment.trust import check_code
 
 # Budgets, the state of methods, and the bits of members that train together are those of so many members.
-INSTEAD = {"population": "train --init-from RUN begins another run, whose extra members are children of the fittest"}
+MORE = "start a new one with `shoal train --init-from RUN --population {}`: extra members are children of the fittest"
 
 
 def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experiment:
@@ -42,7 +42,7 @@ def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> No
     file could not name."""
     for path, old, new in differing(plain(to_dict(run)), plain(to_dict(now))):
         if path not in CHANGEABLE and not (objects and _again(old, new)):
-            advice = INSTEAD.get(path, f"may change: {', '.join(CHANGEABLE)}")
+            advice = MORE.format(new) if path == "population" else f"may change: {', '.join(CHANGEABLE)}"
             raise BadField(path, "cannot change in a resumed run", advice)
 
 

@@ -54,8 +54,11 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
         near = nearest(path.stem, [p.stem for p in others], 1)
         hint = f"; did you mean {near[0]}.yaml?" if near else ""
-        if (path / "experiment.yaml").is_file():
-            hint = "; it is a run: continue it with shoal resume"
+        if path.is_dir():
+            run = (path / "experiment.yaml").is_file()
+            raise BadInput(
+                f"is {'a run; continue it with shoal resume' if run else 'a directory; name a file'}", file=path
+            ) from error
         raise BadInput(f"{error.strerror}{hint}", file=path) from error
     except ValueError as error:
         raise BadInput("not a text file", file=path) from error
