@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 from common import table
 
-from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.contenders import ChampionSoFar, Contenders, SmoothedFitness
 from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.acting import Policy
@@ -76,7 +76,7 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
         self: Contenders, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool
     ) -> Contenders:
         best = zip(rows[:1], learned[:1], strict=True)
-        fittest.extend(ChampionSoFar.at(stats, row, (0.0, 0.0, None), what) for row, what in best)
+        fittest.extend(ChampionSoFar.at(stats, row, SmoothedFitness(), what) for row, what in best)
         fittest.sort(key=lambda one: -one.fitness)
         del fittest[4:]
         return joined(self, stats, rows, learned, last)

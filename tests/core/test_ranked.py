@@ -124,7 +124,7 @@ def test_contenders_of_earlier_generations_are_the_best_of_their_ties() -> None:
 
     falling = after([0] * 12, [float(-k) for k in range(12)])
     assert [one.generation for one in falling.earlier] == [0, 1, 2, 3, 11]
-    assert falling.champion.smoothed_then == 0.0
+    assert falling.champion.smoothed.then == 0.0
     assert after([0, 1], [5, 0]).champion.generation == 0
     assert after([0, 8], [5, 0]).champion.generation == 1
     assert after([0] * 3, [NAN, 1, 0]).champion.generation == 1, "some have none"

@@ -63,17 +63,17 @@ def test_easy_episodes_of_one_generation_crown_nobody() -> None:
     smoothed = []
     for best in (1.0, 2.0, 9.0, 3.0, 4.0, 5.0, 6.0):
         contenders = after(contenders, [0.0, best])
-        smoothed.append(contenders.smoothed_fitness)
+        smoothed.append(contenders.smoothed.fitness)
     by_hand = [1.0, 1.5, 4.0, 3.75, 3.8125, 4.109375, 4.58203125]
     assert smoothed == by_hand
     assert [one.generation for one in contenders.earlier] == [6, 5, 2, 4]
-    assert [one.smoothed_fitness for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
+    assert [one.smoothed.fitness for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
     assert contenders.champion.fitness == 6.0
 
 
 def test_no_fitness_is_too_large_for_smoothing() -> None:
     contenders = after(after(Contenders(), [1.7e308, 0.0]), [-1.7e308, -1.7e308])
-    assert contenders.smoothed_fitness == 0.0
+    assert contenders.smoothed.fitness == 0.0
 
 
 def test_the_fittest_stay_too() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.contenders import ChampionSoFar, SmoothedFitness
 from shoal.core.spec import Discrete, Spec
 from shoal.core.trend import Trend
 from shoal.experiment.build import make_learner
@@ -42,7 +42,11 @@ def write_whole_run(path: Path) -> Path:
             files.save(
                 generation,
                 PARTS,
-                asdict(Totals(3.5, 1.5, 512, [best.about()], [], 30.0, 3, Trend([30.0]), 60.0, [0, 1, 2, 3])),
+                asdict(
+                    Totals(
+                        3.5, 1.5, 512, [best.about()], [], SmoothedFitness(30.0), 3, Trend([30.0]), 60.0, [0, 1, 2, 3]
+                    )
+                ),
                 2,
                 best,
                 SPEC,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from typing import Any
 
@@ -13,14 +13,38 @@ from shoal.core.population import PopulationStats, of_row, ranks
 
 
 @dataclass(frozen=True)
+class SmoothedFitness:
+    """The mean of the best fitness of a generation and of those just before it: generations play different episodes, so
+    that one fitness says more of the episodes than of the individual.
+
+    error, then: of the ties of these, where something breaks them
+    """
+
+    fitness: float = 0.0
+    error: float = 0.0
+    then: float | None = None
+
+    def after(self, stats: PopulationStats, count: int) -> SmoothedFitness:
+        """The same with one more generation, which counts as one of so many."""
+
+        def toward(new: float, before: float) -> float:
+            return before + new / count - before / count  # as their difference may be infinite
+
+        error, then, tie = self.error, self.then, stats.best_tie
+        if tie is not None:
+            error = toward(tie.error, error)
+            if np.isfinite(tie.then):
+                then = tie.then if then is None else toward(tie.then, then)
+        return SmoothedFitness(toward(stats.best, self.fitness), error, then)
+
+
+@dataclass(frozen=True)
 class ChampionSoFar:
     """An individual as it was after a generation.
 
     learned: a tree of arrays
     fitness: as it was measured then, in the episodes of that generation
-    smoothed_fitness: the mean of the best fitness of that generation and of those just before it: generations play
-        different episodes, so that one fitness says more of the episodes than of the individual
-    smoothed_error, smoothed_then: of the ties of these, where something breaks them
+    smoothed: fitness of that generation
     """
 
     learned: Any = None
@@ -28,24 +52,22 @@ class ChampionSoFar:
     generation: int = -1
     fitness: float = -np.inf
     hyper: dict[str, float] = field(default_factory=dict)
-    smoothed_fitness: float = 0.0
-    smoothed_error: float = 0.0
-    smoothed_then: float | None = None
+    smoothed: SmoothedFitness = SmoothedFitness()
 
     @classmethod
-    def at(
-        cls, stats: PopulationStats, row: int, smoothed: tuple[float, float, float | None], learned: Any
-    ) -> ChampionSoFar:
+    def at(cls, stats: PopulationStats, row: int, smoothed: SmoothedFitness, learned: Any) -> ChampionSoFar:
         """The individual at a row of the stats, with what it has learned."""
         about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
-        return cls(learned, *about, of_row(stats.hyper, row), *smoothed)
+        return cls(learned, *about, of_row(stats.hyper, row), smoothed)
 
     def about(self) -> dict[str, Any]:
         """Fields of the manifest: all but what it has learned."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "learned"}
+        told = asdict(replace(self, learned=None))
+        del told["learned"]
+        return told
 
 
-NOBODY = ChampionSoFar(smoothed_fitness=-np.inf)
+NOBODY = ChampionSoFar(smoothed=SmoothedFitness(-np.inf))
 SMOOTHING = 4  # generations over which the best fitness is smoothed, about
 EARLIER = 4  # generations whose best member stays a contender by smoothed fitness, and as many by fitness
 
@@ -57,18 +79,15 @@ class Contenders:
     earlier: the best member of each of the generations of the highest smoothed fitness, and of those of the highest
         fitness, which may be no luck; the highest smoothed fitness first
     last: members of the last generation, once there is one, the fittest first
-    smoothed_fitness: of the newest generation, whose number among those that have one is `measured`
-    smoothed_error, smoothed_then: of the same, where something breaks ties
+    smoothed: fitness of the newest generation, whose number among those that have one is `measured`
     smoothing: generations over which the best fitness is smoothed, about; 1 where fitness is exact
     """
 
     earlier: tuple[ChampionSoFar, ...] = ()
     last: tuple[ChampionSoFar, ...] = ()
-    smoothed_fitness: float = 0.0
+    smoothed: SmoothedFitness = SmoothedFitness()
     measured: int = 0
     smoothing: int = SMOOTHING
-    smoothed_error: float = 0.0
-    smoothed_then: float | None = None
 
     @property
     def champion(self) -> ChampionSoFar:
@@ -104,30 +123,19 @@ class Contenders:
         new = tuple(ChampionSoFar.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
         earlier = _best((*new[:1], *self.earlier))
         newest = new if last else ()
-        fitness, error, then = smoothed
-        return Contenders(earlier, newest, fitness, self.measured + 1, self.smoothing, error, then)
+        return Contenders(earlier, newest, smoothed, self.measured + 1, self.smoothing)
 
-    def _smoothed(self, stats: PopulationStats) -> tuple[float, float, float | None]:
-        """The smoothed fitness, error and tie-breaker with one more generation: means of all at first, then exponential
-        ones."""
-        count = min(self.measured + 1, self.smoothing)
-
-        def toward(new: float, before: float) -> float:
-            return before + new / count - before / count  # as their difference may be infinite
-
-        error, then, tie = self.smoothed_error, self.smoothed_then, stats.best_tie
-        if tie is not None:
-            error = toward(tie.error, error)
-            if np.isfinite(tie.then):
-                then = tie.then if then is None else toward(tie.then, then)
-        return toward(stats.best, self.smoothed_fitness), error, then
+    def _smoothed(self, stats: PopulationStats) -> SmoothedFitness:
+        """The smoothed fitness with one more generation: the mean of all at first, then an exponential one."""
+        return self.smoothed.after(stats, min(self.measured + 1, self.smoothing))
 
 
 def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
     """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness, and where it is tied by what
     breaks ties; of equals the first leads."""
-    fitness, error = (np.array([getattr(one, f"smoothed_{x}") for one in individuals]) for x in ("fitness", "error"))
-    then = np.array([one.smoothed_then for one in individuals], float)  # NaN where there is none
+    smoothed = [one.smoothed for one in individuals]
+    fitness, error = np.array([x.fitness for x in smoothed]), np.array([x.error for x in smoothed])
+    then = np.array([x.then for x in smoothed], float)  # NaN where there is none
     order = np.argsort(-ranks(fitness, error, np.ones(len(fitness)), then), kind="stable")
     by_smoothed = [individuals[row] for row in order]
     fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)

@@ -17,8 +17,6 @@ from shoal.records.jsonl import each_line
 if TYPE_CHECKING:
     from shoal.core.contenders import ChampionSoFar
 
-CHAMPION = ("uid", "generation", "fitness", "smoothed_fitness")  # numbers of the champion in a row of metrics.jsonl
-
 
 class Rows(NamedTuple):
     """The rows of a generation in the files of a run."""
@@ -50,7 +48,7 @@ class Generation:
     @cached_property
     def rows(self) -> Rows:
         """The rows of this generation in the files of the run."""
-        stats, parents, champion = self.stats, self.parents, self.champion
+        stats, parents, best = self.stats, self.parents, self.champion
         columns = _plain(
             {
                 "uid": stats.uid,
@@ -75,12 +73,18 @@ class Generation:
         ]
         fitness = stats.fitness[np.isfinite(stats.fitness)]
         kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
+        champion = {
+            "uid": best.uid,
+            "generation": best.generation,
+            "fitness": best.fitness,
+            "smoothed_fitness": best.smoothed.fitness,
+        }
         metrics = {
             "generation": self.generation,
             "steps": self.steps,
             "evaluation_steps": self.evaluation_steps,
             "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
-            "champion": {name: finite_or_none(getattr(champion, name)) for name in CHAMPION},
+            "champion": {name: finite_or_none(x) for name, x in champion.items()},
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),
             "timing": self.timing,

@@ -207,8 +207,8 @@ def _member(champion: Champion, saved: Saved, row: int) -> Champion:
 def champion_of_manifest(told: Any, place: str) -> ChampionSoFar:
     """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
     if isinstance(told, dict):
-        known = {x: told[x] for x in ("fitness", "smoothed_error", "smoothed_then") if x in told}
-        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "smoothed_fitness")} | known
+        fitness = {"fitness": told["fitness"]} if "fitness" in told else {}
+        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "smoothed")} | fitness
     return build(ChampionSoFar, told, place)
 
 

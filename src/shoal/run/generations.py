@@ -203,9 +203,8 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
         told = state.contenders
         uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
         earlier, last = ([one.about() for one in some] for some in (told.earlier, told.last))
-        of_selection = earlier, last, told.smoothed_fitness, told.measured, state.trend, state.episode_length
-        ties = told.smoothed_error, told.smoothed_then
-        manifest = asdict(Totals(state.seconds, state.compile_seconds, state.steps, *of_selection, uids, *ties))
+        of_selection = earlier, last, told.smoothed, told.measured, state.trend, state.episode_length
+        manifest = asdict(Totals(state.seconds, state.compile_seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
     all_parts = 1 + (c.plan.shards if c.plan.shards > 1 else len(state.shard.state()))
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.contenders import ChampionSoFar, SmoothedFitness
 from shoal.core.errors import BadField
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
@@ -39,13 +39,11 @@ class Totals:
     steps: int
     earlier: list[dict[str, Any]]  # contenders of the final selection, without what they have learned
     last: list[dict[str, Any]]
-    smoothed_fitness: float
+    smoothed: SmoothedFitness
     measured: int
     trend: Trend
     episode_length: float
     uids: list[int]  # of the members that are left, where members may end
-    smoothed_error: float = 0.0
-    smoothed_then: float | None = None
 
 
 def read_totals(manifest: dict[str, Any], place: str) -> Totals:

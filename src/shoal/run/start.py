@@ -194,13 +194,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
     contenders = replace(
-        first.contenders,
-        earlier=earlier,
-        last=last,
-        smoothed_fitness=totals.smoothed_fitness,
-        measured=totals.measured,
-        smoothed_error=totals.smoothed_error,
-        smoothed_then=totals.smoothed_then,
+        first.contenders, earlier=earlier, last=last, smoothed=totals.smoothed, measured=totals.measured
     )
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
