@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.distributed.lease import alive
@@ -18,9 +19,7 @@ from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
 from shoal.report.words import text
 from shoal.run.lock import NAME as LOCK
-from shoal.run.provenance import FILE as PROVENANCE
 
-FILE = "experiment.yaml"
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
 # The status may name a damaged file; the date is that of the last start or resume, UTC.
 COLUMNS = ("run", "environment", "method", "score", "steps", "status", "date")
@@ -51,7 +50,7 @@ def _runs(folder: Path) -> Iterator[Path]:
         inside: list[os.DirEntry[str]] = []
         with suppress(OSError), os.scandir(folder := waiting.pop()) as entries:  # no permission, or deleted meanwhile
             inside.extend(entries)
-        if any(entry.name == FILE for entry in inside):
+        if any(entry.name == run_files.EXPERIMENT for entry in inside):
             yield folder
         waiting += [folder / entry.name for entry in inside if entry.is_dir(follow_symlinks=False)]
 
@@ -60,9 +59,9 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     """The cells of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
-    made_by, holder = files.read(PROVENANCE, last_line), files.read(LOCK, _holder)
+    made_by, holder = files.read(run_files.PROVENANCE, last_line), files.read(LOCK, _holder)
     if "env" not in experiment:
-        files.problems.append(f"{FILE} names no env")
+        files.problems.append(f"{run_files.EXPERIMENT} names no env")
     champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
@@ -93,7 +92,7 @@ def _holder(lock: Path) -> str:
 
 def _begun(run: Path) -> float:
     """Time of the last start or resume of a run, in seconds; 0 if unknown."""
-    for name in (PROVENANCE, FILE):
+    for name in (run_files.PROVENANCE, run_files.EXPERIMENT):
         with suppress(OSError):
             return (run / name).lstat().st_mtime
     return 0.0

@@ -11,13 +11,14 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.records.screen import Screen
 from shoal.report.rendering import rendered
 
 ADDRESS = "127.0.0.1"  # this machine only
-WRITTEN = ("experiment.yaml", "metrics.jsonl", "result.json", "study.yaml")  # files that a page depends on
+WRITTEN = (run_files.EXPERIMENT, run_files.METRICS, run_files.RESULT, "study.yaml")  # files that a page depends on
 INTERVAL = 1.0  # seconds between two checks of them
 OVER = "over"
 

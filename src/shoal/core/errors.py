@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal.core import run_files
 from shoal.core.aliases import NOT_HERE, called_here, spelt
 
 # What can be long in a message: quoted text that is no part of a command, lists, mappings, and words that are no paths.
@@ -85,7 +86,7 @@ def no_run(path: Path) -> BadInput:
     """Describe why a path is no directory of a run, and suggest which one may be meant."""
     if not path.exists():
         return BadInput(f"{path}: no such directory")
-    file = "experiment.yaml"
+    file = run_files.EXPERIMENT
     if (path.parent / file).is_file():
         return BadInput(f"{path} is a part of a run: give the directory of the run, {path.parent}")
     inside = [run for pattern in ("*", "workers/*", "runs/*/*") for run in sorted(path.glob(f"{pattern}/{file}"))]

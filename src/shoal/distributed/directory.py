@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core import atomic
+from shoal.core import atomic, run_files
 from shoal.core.atomic import Damaged, Irregular, read_or_nothing
 from shoal.core.errors import BadField, BadInput
 from shoal.distributed.lease import Lease, ended
@@ -105,7 +105,7 @@ class Workspace:
 
     def settle(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
-        path = self.path / "experiment.yaml"
+        path = self.path / run_files.EXPERIMENT
         if atomic.create_file(path, text.encode()):
             return
         try:
@@ -131,7 +131,7 @@ class Workspace:
     def is_last(self) -> bool:
         """True where no other worker is at work: each has its result, or has ended without one."""
         leases = [p for p in (self.path / "leases").iterdir() if NAME.fullmatch(p.name) and p.name != self.name]
-        running = [p for p in leases if not (self.path / "workers" / p.name / "result.json").exists()]
+        running = [p for p in leases if not (self.path / "workers" / p.name / run_files.RESULT).exists()]
         return all(ended(read_or_nothing(p)) for p in running)
 
     def _claim(self, name: str | None) -> tuple[str, int]:

@@ -9,6 +9,7 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
+from shoal.core import run_files
 from shoal.core.aliases import called_here
 from shoal.core.atomic import read_file, read_named
 from shoal.core.env_parameters import PREFIX
@@ -55,7 +56,7 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
         near = nearest(path.stem, [p.stem for p in others], 1)
         hint = f"; did you mean {near[0]}.yaml?" if near else ""
         if path.is_dir():
-            run = (path / "experiment.yaml").is_file()
+            run = (path / run_files.EXPERIMENT).is_file()
             raise BadInput(
                 f"is {'a run; continue it with shoal resume' if run else 'a directory; name a file'}", file=path
             ) from error
@@ -66,7 +67,7 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
 
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
-    file = run / "experiment.yaml"
+    file = run / run_files.EXPERIMENT
     if not lexists(file):
         raise no_run(run)
     with blame(file):

@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.live import Live
 
+from shoal.core import run_files
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, on_signal
@@ -63,7 +64,7 @@ class Driver:
     def run(self) -> list[int]:
         """The exit codes of all workers, once each has ended for good. Raises OSError."""
         (self._path / "logs").mkdir(parents=True, exist_ok=True)
-        (self._path / "result.json").unlink(missing_ok=True)
+        (self._path / run_files.RESULT).unlink(missing_ok=True)
         live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
         try:
             with on_signal(self._heard.append):
@@ -134,7 +135,7 @@ class Driver:
     def _reached(self, name: str) -> int:
         """Generations of a worker that are on disk."""
         with suppress(OSError, BadInput):
-            return int(last_line(self._path / "workers" / name / "metrics.jsonl").get("generation", -1)) + 1
+            return int(last_line(self._path / "workers" / name / run_files.METRICS).get("generation", -1)) + 1
         return 0
 
     def _show(self, live: Live | None) -> None:
@@ -182,7 +183,7 @@ def conclude(path: Path) -> dict[str, Any]:
     champion = run.result.get("champion") or {}
     whose = run.worker_of(champion["uid"]) if "uid" in champion else None
     result = run.result | {"workers": len(run.workers), "worker": whose or run.workers[0].name}
-    write_file(path / "result.json", json.dumps(plain(result), indent=1).encode())
+    write_file(path / run_files.RESULT, json.dumps(plain(result), indent=1).encode())
     return result
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.population import PopulationStats
 from shoal.records.jsonl import each_line
 
@@ -105,8 +106,8 @@ class Generation:
 
 def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:
     """Yield the generations before `before` from the files of a run."""
-    lineage = (row for row in each_line(run_dir / "lineage.jsonl") if isinstance(row.get("steps"), int))
-    metrics = each_line(run_dir / "metrics.jsonl")
+    lineage = (row for row in each_line(run_dir / run_files.LINEAGE) if isinstance(row.get("steps"), int))
+    metrics = each_line(run_dir / run_files.METRICS)
     entry = next(metrics, None)
     for generation, rows in groupby(lineage, lambda row: row["generation"]):
         if generation >= before:

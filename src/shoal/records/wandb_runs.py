@@ -8,6 +8,7 @@ import math
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from shoal.core import run_files
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.errors import BadField
 from shoal.core.extras import install
@@ -65,7 +66,7 @@ class WandbRuns(Callback):
 
     def _known(self, event: Start) -> dict[str, str]:
         """Ids of the runs of W&B by name; empty if the file is damaged."""
-        file = event.run_dir / "wandb.json"
+        file = event.run_dir / run_files.WANDB
         try:
             known = parse_json(read_or_nothing(file) or "{}").get("ids", {})
             return {name: id_ for name, id_ in known.items() if isinstance(id_, str)}
@@ -116,4 +117,4 @@ class WandbRuns(Callback):
     def _keep(self) -> None:
         """Write the ids, and the address as far as it is known: offline there is none."""
         known = {"ids": self._ids, "url": getattr(self._runs.get(POPULATION), "url", None)}
-        write_file(self._run_dir / "wandb.json", json.dumps(known, indent=1).encode())
+        write_file(self._run_dir / run_files.WANDB, json.dumps(known, indent=1).encode())

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.atomic import Irregular, parse_json
 from shoal.core.errors import STRUCTURE, BadInput, no_run, shortened
 from shoal.core.escape import escape
@@ -205,15 +206,15 @@ class RunFiles:
 
     @cached_property
     def experiment(self) -> dict[str, Any]:
-        return self.read("experiment.yaml", lambda file: inner(read_yaml(read_text(file))))
+        return self.read(run_files.EXPERIMENT, lambda file: inner(read_yaml(read_text(file))))
 
     @cached_property
     def method(self) -> MethodTraits:
-        return MethodTraits.read(self._json("method.json"))
+        return MethodTraits.read(self._json(run_files.METHOD))
 
     @cached_property
     def result(self) -> dict[str, Any]:
-        return self._json("result.json")
+        return self._json(run_files.RESULT)
 
     @cached_property
     def final_selection(self) -> dict[str, Any]:
@@ -223,19 +224,19 @@ class RunFiles:
     @cached_property
     def latest(self) -> dict[str, Any]:
         """The newest metrics."""
-        return self.read("metrics.jsonl", last_line)
+        return self.read(run_files.METRICS, last_line)
 
     @cached_property
     def metrics(self) -> list[dict[str, Any]]:
-        return read_lines(self.path / "metrics.jsonl")
+        return read_lines(self.path / run_files.METRICS)
 
     @cached_property
     def lineage(self) -> list[dict[str, Any]]:
-        return read_lines(self.path / "lineage.jsonl")
+        return read_lines(self.path / run_files.LINEAGE)
 
     @cached_property
     def wandb(self) -> dict[str, Any]:
-        return self._json("wandb.json")
+        return self._json(run_files.WANDB)
 
     def _json(self, name: str) -> dict[str, Any]:
         return self.read(name, lambda file: inner(parse_json(read_text(file) or "{}")))
@@ -243,18 +244,18 @@ class RunFiles:
 
 def read_run(path: Path) -> Run:
     """Return everything a run has written so far. Raises BadInput where there is none."""
-    if not ((path / "experiment.yaml").is_file() or (path / "lineage.jsonl").is_file()):
+    if not ((path / run_files.EXPERIMENT).is_file() or (path / run_files.LINEAGE).is_file()):
         raise no_run(path)
     files = RunFiles(path)
     return Run(
         name=escape(path.resolve().name),
-        text=read_text(path / "experiment.yaml"),
+        text=read_text(path / run_files.EXPERIMENT),
         experiment=files.experiment,
         method=files.method,
         result=files.result,
         metrics=files.metrics,
         lineage=tabulate(files.lineage),
-        provenance=read_lines(path / "provenance.jsonl"),
+        provenance=read_lines(path / run_files.PROVENANCE),
         wandb=files.wandb,
     )
 

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from shoal.core import run_files
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
@@ -23,7 +24,7 @@ from shoal.report.workspace import begun, is_workspace, workers
 
 GLANCE = 2.0  # seconds between two updates
 SILENT = 60.0  # seconds without a renewal of its lease after which nobody knows of a worker
-FILES = ("experiment.yaml", "lineage.jsonl", "metrics.jsonl", "result.json")
+FILES = (run_files.EXPERIMENT, run_files.LINEAGE, run_files.METRICS, run_files.RESULT)
 
 
 class Glance(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.report.figures import PHASES
@@ -31,7 +32,7 @@ def workers(path: Path) -> list[Run]:
 
 def begun(path: Path) -> list[Path]:
     """The folders of the runs of all workers so far, by name."""
-    return sorted(folder for folder in (path / "workers").glob("*") if (folder / "experiment.yaml").is_file())
+    return sorted(folder for folder in (path / "workers").glob("*") if (folder / run_files.EXPERIMENT).is_file())
 
 
 def read_workspace(path: Path) -> Run:

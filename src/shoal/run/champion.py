@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from shoal.core import tree
+from shoal.core import run_files, tree
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
@@ -107,7 +107,7 @@ class Champion:
             if any(folder.iterdir()):
                 raise BadInput(f"{folder} is not empty; choose a new folder")
             staging.open()
-            staging.write(folder / "experiment.yaml", dump(self.experiment).encode())
+            staging.write(folder / run_files.EXPERIMENT, dump(self.experiment).encode())
             save(folder / "champion", replace(self._best, learned=self.learned), self.spec, staging)
         except OSError as error:
             raise BadInput(f"{folder} cannot be written: {error.strerror}") from error

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from shoal.core import run_files
 from shoal.core.interrupts import BY_SIGNAL, Interrupted
 from shoal.core.types import PyTree
 from shoal.records.callback import Callback
@@ -63,7 +64,7 @@ class Control:
             end = "this generation is abandoned" if self.abandon else "after this generation; once more to abandon it"
             self.note(f"stopping: {end}")
         if self.abandon:
-            if self.run_dir is None or not (self.run_dir / "experiment.yaml").exists():
+            if self.run_dir is None or not (self.run_dir / run_files.EXPERIMENT).exists():
                 raise NotBegun(self.run_dir or Path(), self.leading, self._number)
             raise Interrupted(self.run_dir, leading=self.leading)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
@@ -24,7 +25,6 @@ from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
 from shoal.run.final_evaluation import final_evaluation
 from shoal.run.final_selection import episodes_of, places
-from shoal.run.provenance import FILE
 from shoal.run.race import after_race
 from shoal.run.result import as_json
 from shoal.run.rundir import Totals
@@ -39,7 +39,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
     Whoever calls it keeps no `state`, whose members may end.
     """
     saving: Future | None = None
-    summary, made_by = None, last_line(c.files.path / FILE)
+    summary, made_by = None, last_line(c.files.path / run_files.PROVENANCE)
     held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
     try:
         with callbacks_attributed(c.experiment.env_name), ThreadPoolExecutor(1, "saver") as saver:
@@ -68,7 +68,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 c.control.note(f"the run ends after generation {state.done}: {reached}")
             summary = final_evaluation(c, state) | {"provenance": made_by}
             if c.leading:
-                c.files.write("result.json", as_json(summary))
+                c.files.write(run_files.RESULT, as_json(summary))
             c.processes.exchange.broadcast("done")
     except BadInput as error:
         if c.files.checkpoints.generations():

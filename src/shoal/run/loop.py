@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from shoal.core import run_files
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField
 from shoal.core.interrupts import Failed, Interrupted, on_signal
@@ -41,7 +42,7 @@ def train(
 
     def go(context: Context) -> Result:
         worker = context.processes.run_dir  # one that was here before goes on
-        known = worker is not None and (worker / "experiment.yaml").exists()
+        known = worker is not None and (worker / run_files.EXPERIMENT).exists()
         return _go_on(context, True) if known else _to_the_end(context, begin)
 
     made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
@@ -65,7 +66,7 @@ def resume(
     new episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
     there is nothing to continue, and what `train` raises.
     """
-    file = Path(run_dir).absolute() / "experiment.yaml"
+    file = Path(run_dir).absolute() / run_files.EXPERIMENT
     experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
     if generations is not None:
         for limit in experiment.ends_by:

@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 
+from shoal.core import run_files
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadInput, shortened
 from shoal.environments.suites import packages
@@ -27,7 +28,6 @@ from shoal.experiment.plan import Plan
 from shoal.experiment.trust import PLACES, code_at
 from shoal.records.jsonl import last_line
 
-FILE = "provenance.jsonl"
 PACKAGES = ("shoal", "jax", "jaxlib", "flax", "optax", "numpy")
 OF_STATES = PACKAGES[:3]  # on which it depends what the states of members are
 WORDS = r"(?:key|token|secret|passw\w*|credential)\w*"
@@ -66,7 +66,7 @@ def unlike(worker: Path, versions: dict[str, str]) -> str:
     for folder in sorted(worker.parent.iterdir()):
         there = None
         with suppress(OSError, BadInput):  # it cannot be read, or is no file
-            there = last_line(folder / FILE).get("versions")
+            there = last_line(folder / run_files.PROVENANCE).get("versions")
         known = there if isinstance(there, dict) and folder.name != worker.name else {}
         pairs = {name: (known[name], versions.get(name)) for name in OF_STATES if name in known}
         if other := ", ".join(f"{name} {x} (here {here})" for name, (x, here) in pairs.items() if x != here):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from shoal.core import run_files
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
 from shoal.core.contenders import ChampionSoFar, SmoothedFitness
 from shoal.core.errors import BadField
@@ -25,9 +26,17 @@ from shoal.records.jsonl import Lines, read_text
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
 
-LINES = ("lineage.jsonl", "metrics.jsonl", "provenance.jsonl")
+LINES = (run_files.LINEAGE, run_files.METRICS, run_files.PROVENANCE)
 FOLDERS = ("tensorboard", "checkpoints", "champion", "wandb")
-FILES = (*("experiment.yaml", "method.json", "init_from.json", "wandb.json", "result.json"), *LINES, *FOLDERS)
+FILES = (
+    run_files.EXPERIMENT,
+    run_files.METHOD,
+    run_files.INIT_FROM,
+    run_files.WANDB,
+    run_files.RESULT,
+    *LINES,
+    *FOLDERS,
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ class RunDirectory:
 
     def check_free(self, needed: int) -> None:
         """Raise BadInput where a run lies already, or where the disk has no room for `needed` bytes."""
-        if (self.path / "experiment.yaml").exists():
+        if (self.path / run_files.EXPERIMENT).exists():
             advice = f"`{to_resume(self.path)}` continues it, --run-dir NEW trains elsewhere"
             raise BadField("run_dir", f"{self.path} already holds a run", advice)
         if any((self.path / name).exists() for name in FILES):
@@ -100,7 +109,7 @@ class RunDirectory:
     ) -> None:
         """Cut everything back to what was known before generation `first`."""
         self._staging.open()
-        self._staging.remove(self.path / "result.json")
+        self._staging.remove(self.path / run_files.RESULT)
         self.write_experiment(experiment, method)
         self._crown(champion, spec)  # the one on disk may be younger than the checkpoint, or half replaced
         self._open_lines(before=first)
@@ -133,7 +142,7 @@ class RunDirectory:
     def result(self) -> dict[str, Any]:
         """Content of result.json; nothing where there is none, or a damaged one."""
         with suppress(ValueError):
-            match parse_json(read_text(self.path / "result.json")):
+            match parse_json(read_text(self.path / run_files.RESULT)):
                 case {"status": str(), "generations": int(), "champion": dict() | None} as told:
                     return told
         return {}
@@ -157,8 +166,8 @@ class RunDirectory:
 
     def write_experiment(self, experiment: Experiment, method: dict[str, Any]) -> None:
         """Write experiment.yaml, which makes this folder a run, and method.json."""
-        self.write("experiment.yaml", dump(experiment))
-        self.write("method.json", json.dumps(method, indent=1))
+        self.write(run_files.EXPERIMENT, dump(experiment))
+        self.write(run_files.METHOD, json.dumps(method, indent=1))
 
     def write(self, name: str, text: str) -> None:
         """Write a file of the run."""

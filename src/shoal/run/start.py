@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.contenders import ChampionSoFar, Contenders
 from shoal.core.errors import BadField, BadInput
@@ -35,7 +36,7 @@ from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.lock import Lock
 from shoal.run.memory import check_memory
-from shoal.run.provenance import FILE, changes, provenance, unlike
+from shoal.run.provenance import changes, provenance, unlike
 from shoal.run.rundir import RunDirectory, read_totals
 from shoal.run.warm_start import WarmStart, read_warm_start
 
@@ -148,7 +149,7 @@ def restore(c: Context, trusted: bool) -> State:
     c.processes.check_past(state.done, state.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
-        earlier, now = last_line(c.files.path / FILE), provenance(c.plan, c.devices, state.done)
+        earlier, now = last_line(c.files.path / run_files.PROVENANCE), provenance(c.plan, c.devices, state.done)
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
@@ -166,7 +167,7 @@ def _record_provenance(c: Context, warm_start: WarmStart | None, made_by: dict[s
     c.files.provenance.write([made_by])
     c.files.provenance.sync()
     if warm_start is not None:
-        c.files.write("init_from.json", json.dumps(warm_start.about(c.processes.first_uid), indent=1))
+        c.files.write(run_files.INIT_FROM, json.dumps(warm_start.about(c.processes.first_uid), indent=1))
 
 
 def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> State:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.arrays import Arrays, Named, as_tree
 from shoal.core.errors import BadField, BadInput
 from shoal.core.types import PyTree
@@ -49,7 +50,7 @@ def read_warm_start(plan: Plan, trusted: bool = True) -> WarmStart | None:
         return None
     path = Path(e.init_from)
     try:
-        for place, begin in (("experiment.yaml", _population), (checkpoint.MANIFEST, _champion)):
+        for place, begin in ((run_files.EXPERIMENT, _population), (checkpoint.MANIFEST, _champion)):
             if (path / place).is_file():
                 _check_levels(e)
                 return begin(plan, path)
@@ -66,7 +67,7 @@ def read_warm_start(plan: Plan, trusted: bool = True) -> WarmStart | None:
 def experiment_behind(start: str) -> Experiment:
     """The experiment of the run that `start` names, by itself or by its champion. Raises BadInput."""
     path = Path(start)
-    return of_run(path if (path / "experiment.yaml").is_file() else path.parent)
+    return of_run(path if (path / run_files.EXPERIMENT).is_file() else path.parent)
 
 
 def _check_levels(e: Experiment) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.atomic import read_file, write_file
 from shoal.core.errors import BadInput
 from shoal.core.escape import write_csv
@@ -114,8 +115,8 @@ class NotOurs(BadInput):
 
 def begun(run: Path, wanted: Experiment) -> bool:
     """Return whether a run has begun in its place. Raises NotOurs where it is of another experiment than is wanted there."""
-    if not (run / "experiment.yaml").is_file():
-        if (run / "result.json").exists():
+    if not (run / run_files.EXPERIMENT).is_file():
+        if (run / run_files.RESULT).exists():
             raise NotOurs(f"{run} holds a result and no experiment, which no run of the study leaves; {ADVICE}")
         return False
     found = of_run(run)

@@ -12,6 +12,7 @@ from typing import Any
 from rich.live import Live
 from rich.table import Table
 
+from shoal.core import run_files
 from shoal.core.atomic import FOLDER, absolute, check_kind, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
@@ -34,7 +35,7 @@ from shoal.study.seeds import to_the_end
 from shoal.study.sequences import SEED_STEP, put_together
 from shoal.study.study_file import RunKey, Study, Trial, budgets, dump, read, trials
 
-FINISHED = ("result.json", "report.html")  # files of a run that is done
+FINISHED = (run_files.RESULT, "report.html")  # files of a run that is done
 
 
 @on_jax()

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core import run_files
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
@@ -76,7 +77,7 @@ def to_the_end(experiment: Experiment, callbacks: Sequence[Callback]) -> None:
     run = Path(str(experiment.run_dir))
     if not begun(run, experiment):
         train(experiment, callbacks)
-    elif not (run / "result.json").exists():
+    elif not (run / run_files.RESULT).exists():
         free = {name: getattr(experiment, name) for name in ("checkpoint", "processes")}
         resume(run, callbacks=callbacks, trust_code=True, **free)
     if not (run / "report.html").exists():

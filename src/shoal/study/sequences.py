@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from shoal.core import run_files
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadField
 from shoal.core.schema import convert
@@ -84,7 +85,7 @@ class Ask:
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():
                 raise BadField("ask.optimiser", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
             asked = {name: convert(float, plain(x), f"ask.{name}") for name, x in hyper.items()}
-            if (run / "experiment.yaml").is_file() and not asked.items() <= of_run(run).hyper.items():
+            if (run / run_files.EXPERIMENT).is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
                 raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
             left = None if part.budget is None else max(1, part.budget - spent)
@@ -113,8 +114,8 @@ def put_together(place: Path, runs: list[Path]) -> None:
     best = max(range(len(runs)), key=lambda k: (fitness[k], k))
     sums = (*STEPS, "seconds", "compile_seconds")
     whole = results[best] | {name: sum(result[name] for result in results) for name in sums}
-    write_file(place / "metrics.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines).encode())
-    write_file(place / "result.json", json.dumps(whole | {"run": runs[best].name}, indent=1).encode())
+    write_file(place / run_files.METRICS, "".join(f"{json.dumps(line)}\n" for line in lines).encode())
+    write_file(place / run_files.RESULT, json.dumps(whole | {"run": runs[best].name}, indent=1).encode())
 
 
 def _fitness(result: Mapping[str, Any]) -> float:

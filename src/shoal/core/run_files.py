@@ -1,0 +1,10 @@
+"""Names of the files of a run directory, as docs/reference/run_directory.md describes them."""
+
+EXPERIMENT = "experiment.yaml"  # makes a directory a run; a workspace has one too
+METHOD = "method.json"
+INIT_FROM = "init_from.json"
+WANDB = "wandb.json"
+LINEAGE = "lineage.jsonl"
+METRICS = "metrics.jsonl"
+PROVENANCE = "provenance.jsonl"
+RESULT = "result.json"
