@@ -350,6 +350,17 @@ def test_paths_that_hold_no_run(six: Path, tmp_path: Path, said: Said) -> None:
         said(told)
 
 
+@pytest.mark.parametrize("text", ["", "# lost\n", "- 1\n", "a: [\n"], ids=["empty", "comment", "list", "half"])
+def test_a_run_whose_experiment_is_damaged(text: str, six: Path, tmp_path: Path, said: Said) -> None:
+    """Every command that takes a run says the same."""
+    run = Path(shutil.copytree(six, tmp_path / "run"))
+    (run / "experiment.yaml").write_text(text)
+    commands = [(name, run) for name in ("resume", "evaluate", "report", "schedule", "replay", "play")]
+    more = [("export", run, tmp_path / "policy.npz"), ("compare", run, six, "--out", tmp_path / "page.html")]
+    (told,) = {refused(tmp_path, *command) for command in [*commands, *more]}
+    said(told)
+
+
 def test_files_of_another_command(six: Path, tmp_path: Path, said: Said) -> None:
     study, experiment = tmp_path / "s.yaml", tmp_path / "e.yaml"
     study.write_text("base:\n  env: CartPole-v1\narms: {pbt: {}, seeds: {method: independent}}\n")

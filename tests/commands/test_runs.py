@@ -69,8 +69,8 @@ def test_what_is_no_run_has_a_line_too(tmp_path: Path) -> None:
         (tmp_path / name / "experiment.yaml").write_text(text)
     lines = listed(tmp_path)
     assert "experiment.yaml is damaged" in lines["broken"]
-    for name in ("foreign", "empty"):
-        assert "experiment.yaml names no env" in lines[name]
+    assert "experiment.yaml names no env" in lines["foreign"]
+    assert "experiment.yaml holds no fields" in lines["empty"]
 
 
 FILES = ("experiment.yaml", "result.json", "metrics.jsonl", "provenance.jsonl", ".lock")

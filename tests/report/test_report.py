@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext, suppress
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 import yaml
 from support.synthetic_run import write_run
 
+from shoal.core.errors import BadInput
 from shoal.report import charts, words
 from shoal.report.charts import Axis
 from shoal.report.page import CLOSED, write_report
@@ -156,7 +158,8 @@ def test_a_file_cut_anywhere(tmp_path: Path, name: str) -> None:
     whole = (run / name).read_bytes()
     for size in np.linspace(0, len(whole) - 1, 12).astype(int):
         (run / name).write_bytes(whole[:size])
-        report(run)
+        with suppress(BadInput) if name == "experiment.yaml" else nullcontext():  # without it, little makes sense
+            report(run)
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), float("inf"), "text", [], {}, -1, 0, True])

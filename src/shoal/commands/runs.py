@@ -61,7 +61,7 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     experiment, result, latest = files.experiment, files.result, files.latest
     made_by, holder = files.read(run_files.PROVENANCE, last_line), files.read(LOCK, _holder)
     if "env" not in experiment:
-        files.problems.append(f"{run_files.EXPERIMENT} names no env")
+        files.problems.append(f"{run_files.EXPERIMENT} {'names no env' if experiment else 'holds no fields'}")
     champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))

@@ -67,11 +67,20 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
 
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
+    with blame(run / run_files.EXPERIMENT):
+        return from_dict(fields_of_run(run))
+
+
+def fields_of_run(run: Path) -> dict[str, Any]:
+    """The fields that experiment.yaml of a run states. Raises BadInput where it is missing, or was emptied or damaged."""
     file = run / run_files.EXPERIMENT
     if not lexists(file):
         raise no_run(run)
     with blame(file):
-        return from_dict(read_yaml(text_of(file, read_file)))
+        values = read_yaml(text_of(file, read_file))
+        if not isinstance(values, dict) or not values:
+            raise BadInput("holds no fields", file=file)
+        return values
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from shoal.core.errors import STRUCTURE, BadInput, no_run, shortened
 from shoal.core.escape import escape
 from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
+from shoal.experiment.files import fields_of_run
 from shoal.records.jsonl import last_line, read_lines, read_text
 from shoal.report.lineage import Lineage, inner, number, tabulate
 from shoal.report.words import text
@@ -243,9 +244,16 @@ class RunFiles:
 
 
 def read_run(path: Path) -> Run:
-    """Return everything a run has written so far. Raises BadInput where there is none."""
-    if not ((path / run_files.EXPERIMENT).is_file() or (path / run_files.LINEAGE).is_file()):
+    """Return everything a run has written so far. Raises BadInput where there is none, or its experiment.yaml is damaged."""
+    if (path / run_files.EXPERIMENT).is_file():
+        fields_of_run(path)
+    elif not (path / run_files.LINEAGE).is_file():
         raise no_run(path)
+    return read_worker(path)
+
+
+def read_worker(path: Path) -> Run:
+    """Return everything that one of many runs has written so far; damaged files hide none of the others."""
     files = RunFiles(path)
     return Run(
         name=escape(path.resolve().name),

@@ -19,7 +19,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.lineage import inner, number
-from shoal.report.run import Run, read_run
+from shoal.report.run import Run, read_worker
 from shoal.report.workspace import begun, is_workspace, workers
 
 GLANCE = 2.0  # seconds between two updates
@@ -85,7 +85,7 @@ def _stamp(file: Path) -> tuple[int, int]:
 
 @lru_cache(1024)
 def _glance(folder: Path, stamp: object) -> Glance:
-    run = read_run(folder)
+    run = read_worker(folder)
     lineage, planned = run.lineage, _planned(run)
     if not len(lineage.generations):
         return Glance(run.name, 0, planned, np.nan, ("",) * 6, bool(run.result))

@@ -15,7 +15,7 @@ from shoal.core.escape import escape
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number, tabulate
-from shoal.report.run import Run, RunFiles, read_run
+from shoal.report.run import Run, RunFiles, read_worker
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 
@@ -27,7 +27,7 @@ def is_workspace(path: Path) -> bool:
 
 def workers(path: Path) -> list[Run]:
     """The runs of all workers so far, by name."""
-    return [read_run(folder) for folder in begun(path)]
+    return [read_worker(folder) for folder in begun(path)]
 
 
 def begun(path: Path) -> list[Path]:
