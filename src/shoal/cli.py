@@ -13,8 +13,8 @@ from shoal.commands.endings import code_of, console, scored, show
 from shoal.commands.flags import (
     NOTHING,
     Count,
+    Fields,
     File,
-    Flags,
     Generation,
     Member,
     Quiet,
@@ -33,7 +33,7 @@ from shoal.commands.flags import (
     words,
 )
 from shoal.commands.isaac_flags import isaac_arguments
-from shoal.commands.launch import ALONE, Launch, launch_workers
+from shoal.commands.launch import ALONE, Workers, launch_workers
 from shoal.commands.launch import stop as stop_workers
 from shoal.commands.several import show_comparison, show_seeds, show_study
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
@@ -50,10 +50,10 @@ prints the version."""
 
 def train(
     file: File = None,
-    flags: Flags = NOTHING,
+    flags: Fields = NOTHING,
     seeds: Seeds = (),
     set: Set = (),
-    launch: Launch = ALONE,
+    launch: Workers = ALONE,
     quiet: Quiet = False,
 ) -> int:
     """Train a population from a file, from flags, or both.
@@ -179,7 +179,7 @@ def export(
 ) -> int:
     """Write the champion, or another member, as a file for other programs.
 
-    .onnx: the policy, from observations to actions, checked against Shoal with onnxruntime. .npz: the weights alone.
+    FILE.onnx has the policy, from observations to actions, checked against Shoal with onnxruntime; FILE.npz the weights.
     The champion of an external trainer is saved by its library: sb3:PPO as a zip that PPO.load reads.
     """
     from shoal.commands.export import export as write
@@ -274,7 +274,7 @@ def study(
 
 def doctor(
     file: File = None,
-    flags: Flags = NOTHING,
+    flags: Fields = NOTHING,
     set: Set = (),
     members: Annotated[bool, flag(None, "measure how many members take the time of one on this machine")] = False,
 ) -> int:

@@ -179,6 +179,7 @@ class Flags:
         return {INSIDE.get(name, name): value for name, value in vars(self).items() if value is not None}
 
 
+Fields = Annotated[Flags, arg(name="experiment")]  # in the heading of the help: no flag has it in front
 NOTHING = Flags()
 
 

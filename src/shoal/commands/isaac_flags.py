@@ -41,7 +41,9 @@ LEFT_OUT = {
 SWITCHES = {"headless", "track", "distributed", "export_io_descriptors", "enable_cameras", "xr", "deterministic"}
 SWITCHES |= {"verbose", "info", "video", "anim_recording_enabled"}
 SHORT = {"visualizer": ("--viz",), "ray_proc_id": ("-rid",)}
-HELP = PLACED | {name: f"left out: {why}" for name, why in LEFT_OUT.items()}
+# The help says once why those of the simulator are left out.
+HELP = PLACED | {name: "the simulator's" if why == SIMULATOR else f"left out: {why}" for name, why in LEFT_OUT.items()}
+ABOUT = f"flags of Isaac Lab's command; the simulator's are left out: {SIMULATOR}"
 
 
 def _field(name: str) -> tuple[str, Any, bool | None]:
@@ -51,7 +53,7 @@ def _field(name: str) -> tuple[str, Any, bool | None]:
     return name, Annotated[kind, flag(metavar, HELP[name], *SHORT.get(name, ()))], None
 
 
-IsaacFlags = make_dataclass("IsaacFlags", map(_field, HELP), namespace={"__doc__": "flags of Isaac Lab's command"})
+IsaacFlags = make_dataclass("IsaacFlags", map(_field, HELP), namespace={"__doc__": ABOUT})
 NO_ISAAC_FLAGS = IsaacFlags()
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from tyro.conf import arg
+
 from shoal.commands.endings import console, fail, scored, to_watch
 from shoal.commands.flags import REAL, Flags, Whole, flag, stated, words
 from shoal.commands.shipped import found
@@ -57,6 +59,7 @@ class Launch:
                 raise BadInput(f"--{name.replace('_', '-')} is of one worker; --workers {self.workers} names them all")
 
 
+Workers = Annotated[Launch, arg(name="worker")]  # in the heading of the help
 ALONE = Launch()
 
 

@@ -46,7 +46,7 @@ def import_(
     ] = (),
     task: Annotated[str | None, flag("ID", "the task, such as Isaac-Cartpole-v0")] = None,
     workers: Annotated[Count, flag("N", "machines that share a directory")] = 1,
-    flags: Annotated[Any, arg(constructor=IsaacFlags)] = NO_ISAAC_FLAGS,
+    flags: Annotated[Any, arg(constructor=IsaacFlags, name="Isaac Lab")] = NO_ISAAC_FLAGS,
     out: Annotated[Path | None, flag("OUT", "the experiment file (default: print it)", "-o")] = None,
 ) -> int:
     """Convert a configuration of Isaac Lab's population-based training to an experiment file."""
