@@ -317,20 +317,40 @@ def test_training_fitness_needs_episodes_that_end() -> None:
 @pytest.mark.parametrize(
     ("method", "share", "times"),
     [
-        ("successive_halving", "1 of 8", "generations 1 to 19 of 20, but where a rung ends members"),
-        ({"name": "successive_halving", "burn_in": 160}, "1 of 8", "generations 3 to 19 of 20, but where a rung ends"),
-        ({"name": "pbt", "default_members": 0.5}, "1 of 8", "generations 1 to 19 of 20"),
-        ("pbt", "2 of 8", "generations 1 to 19 of 20"),
-        ("mf_pbt", "1 to 4 of 8", "generations 1 to 19 of 20"),
+        ({"name": "pbt", "default_members": 0.5}, "1 of 8", "members copy after generations 1 to 19 of 20"),
+        ("pbt", "2 of 8", "members copy after generations 1 to 19 of 20"),
+        ("mf_pbt", "1 to 4 of 8", "members copy after generations 1 to 19 of 20"),
+        (
+            "successive_halving",
+            "1 of 8",
+            "tuned members may copy after each generation until {one}, except where {rung}",
+        ),
+        (
+            {"name": "successive_halving", "burn_in": 160},
+            "1 of 8",
+            "tuned members may copy after each generation from 2 on until {one}, except where {rung}",
+        ),
+        (
+            {"name": "successive_halving", "min_members": 2},
+            "1 of 8",
+            "tuned members may copy after each generation, except where {rung}",
+        ),
     ],
     ids=str,
 )
 def test_who_takes_part(method: Any, share: str, times: str) -> None:
-    """Members that hold the defaults copy nobody."""
+    """Members that hold the defaults copy nobody; and who is alone."""
     told = marked(about(evolution.selection, population=8, generations=20, method=method), "✓")
     copy = "copies" if share.startswith("1 of") else "copy"
-    assert f"selection: {share} members {copy} in a generation" in told
-    assert f"evolution: members copy after {times}" in told
+    assert f"selection: {share} members {copy} in a generation{', while all train' * ('rung' in times)}" in told
+    one = "one member is left (generation 10 of 20)"
+    assert f"evolution: {times.format(one=one, rung='a rung ends members')}" in told.splitlines()
+
+
+def test_nobody_copies_who_is_alone_before_burn_in_is_over() -> None:
+    method = {"name": "successive_halving", "burn_in": 2000}
+    told = marked(about(evolution.selection, population=8, generations=20, method=method), "!")
+    assert "never takes effect: burn_in = 2,000 steps last until one member is left (generation 10 of 20)" in told
 
 
 def test_no_rung_in_the_dry_run() -> None:

@@ -19,7 +19,6 @@ from shoal.core.spec import ActionSpace, Continuous
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
-from shoal.experiment import plan_text
 from shoal.experiment.plan import Plan
 from shoal.methods.ranges import at_bound
 from shoal.report.words import many
@@ -44,7 +43,9 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         return
     share = " to ".join(str(count) for count in sorted({min(counts), max(counts)}))
     yield (ok if max(counts) else warning)(
-        "selection", f"{share} of {many(n, 'member')} {'copies' if share == '1' else 'copy'} in a generation"
+        "selection",
+        f"{share} of {many(n, 'member')} {'copies' if share == '1' else 'copy'} in a generation"
+        f"{', while all train' if len(plan.sizes) > 1 else ''}",
     )
     if advice:
         yield warning("selection", advice)
@@ -54,15 +55,30 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         )
     burn_in, last = method.burn_in, e.generations - 1
     first = max(1, math.ceil(burn_in / (plan.steps or 1)))
-    if e.ends_by == ["time_limit"] and max(counts):
+    if len(plan.sizes) > 1 and max(counts):
+        yield _between_rungs(plan)
+    elif e.ends_by == ["time_limit"] and max(counts):
         yield ok("evolution", f"members copy from generation {first} on")
     elif e.generations == 1:
         yield warning("evolution", "never takes effect: there is only one generation")
     elif max(counts) and first > last:
         yield warning("evolution", f"never takes effect: {generations} end before burn_in = {burn_in:,} steps")
     elif max(counts):
-        rungs = ", but where a rung ends members" if plan_text.rungs(plan) else ""
-        yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}{rungs}")
+        yield ok("evolution", f"members copy after generations {first} to {last} of {e.generations}")
+
+
+def _between_rungs(plan: Plan) -> Diagnostic:
+    """The generations in which members copy where rungs end some."""
+    (share, left), e = plan.sizes[-1], plan.experiment
+    n, burn_in = e.generations, plan.method.burn_in
+    end = round(share * n) if left == 1 else n
+    first = next((g for g in range(1, n) if plan.share_made(g / n) * n * plan.steps >= burn_in), n)
+    when = f"generation {end} of {n}" if e.ends_by == ["generations"] else f"after {share:.0%} of the run"
+    until = f" until one member is left ({when})" if left == 1 else ""
+    if first >= end and burn_in:
+        return warning("evolution", f"never takes effect: burn_in = {burn_in:,} steps last{until or ' to the end'}")
+    begin = "each generation" if first == 1 else f"each generation from {first} on"
+    return ok("evolution", f"tuned members may copy after {begin}{until}, except where a rung ends members")
 
 
 def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
