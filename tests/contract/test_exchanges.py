@@ -221,7 +221,7 @@ def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
             (published / name / path.name).write_bytes(path.read_bytes())
     assert go(worker)[1].uid.tolist() == list(range(6))
     assert sorted(shore.notes) == [
-        f"skipping generation 0 of worker {name}: its members are another worker's" for name in ("copy", "mirror")
+        f"skipping generation 1 of worker {name}: its members are another worker's" for name in ("copy", "mirror")
     ]
 
 

@@ -589,7 +589,7 @@ def test_cards_of_another_experiment(join, tmp_path):
     a, b = join("a"), join("b")
     a.publish(3)
     assert not b.space.visible(9, [*COLUMNS, "hyper.discount"])
-    assert b.notes == ["skipping generation 3 of worker a: it is of another experiment"]
+    assert b.notes == ["skipping generation 4 of worker a: it is of another experiment"]
 
 
 def test_a_copied_folder_is_read_as_it_is(join, tmp_path):

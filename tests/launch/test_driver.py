@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -198,7 +199,10 @@ def test_status(tmp_path: Path) -> None:
         member(tmp_path, slot, 5, finished=slot == 0)
     (tmp_path / "leases/w1").write_text(f"node7 4711 {'0' * 8} x")
     heads, *rows = shoal("status", tmp_path).out.splitlines()
-    assert heads.split()[:4] == ["worker", "process", "since", "generation"]
+    assert re.split(" {2,}", heads.strip()) == [
+        *("worker", "process", "since", "generation", "copies"),
+        *("from other workers", "latest from other workers", "state"),
+    ]
     assert [row.split()[0] for row in rows] == ["w0", "w1"]
     assert rows[0].rstrip().endswith("done") and "5/5" in rows[0]
     assert "4711 on node7" in rows[1] and rows[1].rstrip().endswith("at work")

@@ -184,8 +184,8 @@ class Workspace:
             with suppress(Damaged):
                 if generation >= first and np.array_equal(self._manifest(self.name, generation).rows[:, 0], uid):
                     problem = (
-                        f"others may have copied its generation {generation}, and its own files have lost that: "
-                        f"they end before generation {first}"
+                        f"others may have copied its generation {generation + 1}, and its own files have lost that: "
+                        f"they end before generation {first + 1}"
                     )
                     raise BadField("exchange.worker", problem, "go on under another name", value=self.name)
 
@@ -210,7 +210,7 @@ class Workspace:
     def reject(self, manifest: Published, why: str) -> None:
         """Ignore a manifest from now on."""
         worker, generation, *_ = manifest
-        self._skip(worker, generation, f"skipping generation {generation} of worker {worker}: {why}")
+        self._skip(worker, generation, f"skipping generation {generation + 1} of worker {worker}: {why}")
 
     def read(self, manifest: Published, row: int) -> bytes:
         """The state of a member. Raises Lost, and the manifest is no longer visible."""

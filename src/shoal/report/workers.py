@@ -61,7 +61,7 @@ def check_workspace(path: Path, otherwise: str) -> None:
 def view(path: Path, states: Mapping[str, str] | None = None) -> Table:
     """The table of all workers. states: of those that were started, by name; the others' are what their files show."""
     table = plain_table(title=str(path), title_justify="left")
-    for name in ("worker", "generation", "best", "median", "worst", "copies", "of others", "steps/s", "state"):
+    for name in ("worker", "generation", "best", "median", "worst", "copies", "from other workers", "steps/s", "state"):
         table.add_column(name, justify="left" if name in ("worker", "state") else "right", no_wrap=True)
     rows, states = {row.name: row for row in glances(path)}, states or {}
     for name in sorted({*rows, *states}, key=lambda name: (len(name), name)):
@@ -124,8 +124,17 @@ def status(path: Path) -> Table:
     """Who is at work, where and since when, how far each is, and what it copied from others. Raises BadInput."""
     check_workspace(path, "`shoal status` has nothing to show")
     table = plain_table()
-    for name in ("worker", "process", "since", "generation", "copies", "of others", "latest of others", "state"):
-        table.add_column(name, justify="right" if name in ("generation", "copies", "of others") else "left")
+    for name in (
+        "worker",
+        "process",
+        "since",
+        "generation",
+        "copies",
+        "from other workers",
+        "latest from other workers",
+        "state",
+    ):
+        table.add_column(name, justify="right" if name in ("generation", "copies", "from other workers") else "left")
     runs, rows = workers(path), {row.name: row for row in glances(path)}
     owner = {uid: run.name for run in runs for uid in run.lineage.uids.tolist()}
     for run in runs:
