@@ -84,6 +84,24 @@ def test_sentences_cells_and_pages_are_short(page: str) -> None:
     assert len(words(text)) <= 2500
 
 
+@pytest.mark.parametrize(
+    "words", ["of two seats", "middle member", "best opponent", "chance gets", "exchanges of values"]
+)
+def test_the_field_has_other_words_for_it(phrase: str) -> None:
+    """Two-player zero-sum game, median member, best response, random policy, shuffles."""
+    kinds = (
+        "README.md",
+        "CHANGELOG.md",
+        "docs/**/*.md",
+        "experiments/**/*.yaml",
+        "examples/*",
+        "src/**/*.py",
+        "src/**/*.txt",
+    )
+    files = [file for kind in kinds for file in ROOT.glob(kind) if file.is_file()]
+    assert [str(file) for file in files if phrase in " ".join(file.read_text(encoding="utf-8").split())] == []
+
+
 @pytest.mark.parametrize("language", ["bash", "python", "yaml"])
 def test_code_fits_between_the_sidebars_of_the_site(language: str) -> None:
     """In a window of 1280 pixels, by `site.css`."""

@@ -40,7 +40,7 @@ class DeviceEnvironment(NamedTuple):
     info: (state) -> numbers that it gives beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
     episode_limit: steps after which every episode ends, where that is known
-    game: the tables of it where it is a game of two seats, which is known as a whole
+    game: the tables of it where it is a two-player zero-sum game, which is known as a whole
 
     An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
     """

@@ -1,1 +1,1 @@
-"""Games of two seats, known as a whole: their trees as tables, what is to be exploited in a policy, and play in JAX."""
+"""Two-player zero-sum games, known as a whole: their trees as tables, exploitability of a policy, and play in JAX."""

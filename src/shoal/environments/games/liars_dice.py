@@ -1,4 +1,4 @@
-"""Liar's dice of two seats with one die each."""
+"""Liar's dice of two players with one die each."""
 
 from __future__ import annotations
 

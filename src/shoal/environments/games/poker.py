@@ -1,4 +1,4 @@
-"""Poker of two seats, small enough to solve: Kuhn (1950), and Leduc (Southey et al. 2005, arXiv 1207.1411)."""
+"""Poker of two players, small enough to solve: Kuhn (1950), and Leduc (Southey et al. 2005, arXiv 1207.1411)."""
 
 from __future__ import annotations
 

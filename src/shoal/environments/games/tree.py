@@ -22,7 +22,7 @@ State = Hashable
 
 @runtime_checkable
 class GameTree(Protocol):
-    """A finite game of two seats, 0 and 1, one of which wins what the other loses.
+    """A finite two-player zero-sum game: of the seats 0 and 1, one wins what the other loses.
 
     States may be any values that can be hashed. A seat must never forget what it knew (perfect recall), or know all.
     """
