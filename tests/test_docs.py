@@ -85,7 +85,7 @@ def test_sentences_cells_and_pages_are_short(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["of two seats", "middle member", "best opponent", "chance gets", "exchanges of values"]
+    "phrase", ["of two seats", "middle member", "best opponent", "chance gets", "exchanges of values"]
 )
 def test_the_field_has_other_words_for_it(phrase: str) -> None:
     """Two-player zero-sum game, median member, best response, random policy, shuffles."""
