@@ -104,7 +104,7 @@ class Case:
         shard.population = touch(shard.population)
         crew, evolution, shared = Synchronous(Exchange(), self.parts.kind, shard), self.evolution, None
         for generation in range(generations):
-            progress = self.parts.plan.progress_before(generation, 0, 0.0)
+            progress = self.parts.plan.progress_before(generation, len(self.uid), 0, 0.0)
             metrics = shard.train(generation, self.parts.iterations, self.parts.iterations, progress)
             shard.evaluate(generation)
             shared = crew.share(metrics, False, 0.0)

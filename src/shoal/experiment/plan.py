@@ -125,15 +125,19 @@ class Plan(NamedTuple):
         due = (generation + 1) * population * self.steps - steps
         return max(1, round(due / members * self.iterations / self.steps))
 
-    def progress_before(self, generation: int, steps: int, seconds: float) -> RunProgress:
+    def progress_before(self, generation: int, members: int, steps: int, seconds: float) -> RunProgress:
         """The progress of the run before a generation, which schedules follow, after so many steps, those of evaluations
         included, and seconds: the share of its own iterations that a member has made, or of the budget that all have spent;
-        where there is a time limit, it is the same all through the generation."""
+        where there is a time limit, it is the same all through the generation.
+
+        members: of this process, that are left; where some have ended, there is no other process
+        """
         e = self.experiment
         if e.time_limit is not None:
             return RunProgress(*map(np.float32, (self.progress(generation, steps, seconds), 0, 1)))
         if e.budget is not None:
-            each = self.steps // self.iterations * e.population
+            training = members if self.method.ends_members else e.population
+            each = self.steps // self.iterations * training
             return RunProgress(*map(np.float32, (steps, each, e.budget)))
         whole = self.iterations * e.generations
         made, total = self.share_made(generation / e.generations), self.share_made(1.0)

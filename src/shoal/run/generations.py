@@ -87,7 +87,8 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     c.control.iterations = iterations = c.plan.length(generation, len(shard.uid), state.steps)
     c.control.enter(generation, "train")
     c.control.attend()  # before anything is compiled
-    progress = c.plan.progress_before(generation, state.steps + state.evaluation_steps, state.clock)
+    spent = state.steps + state.evaluation_steps
+    progress = c.plan.progress_before(generation, len(shard.uid), spent, state.clock)
     metrics = shard.train(generation, iterations, c.control.chunk, progress)
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.enter(generation, "evaluate")
