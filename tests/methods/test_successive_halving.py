@@ -122,6 +122,25 @@ def test_members_with_defaults_and_tuned_ones_end_separately() -> None:
     assert np.flatnonzero(kept).tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("fitness", "members", "uid", "left"),
+    [
+        ([None] * 4 + [5, 6, 7, 8], 4, None, [4, 5, 6, 7]),
+        ([5, 6, 7, 8] + [None] * 4, 4, None, [0, 1, 2, 3]),
+        ([None, 6, None, None, 5, 6, 7, 8], 4, None, [1, 5, 6, 7]),
+        ([None, None, 7, 8], 2, [0, 1, 6, 7], [2, 3]),
+        ([5, None, None, None, None, None, None, 8], 4, None, [0, 1, 4, 7]),
+        ([None] * 8, 4, None, [0, 1, 4, 5]),
+        ([None, 1], 1, [0, 7], [1]),
+    ],
+    ids=str,
+)
+def test_members_without_a_fitness_end_first(fitness, members, uid, left) -> None:
+    """Those of either group: their places go to the other one, as far as it has members with a fitness."""
+    stats = at([np.nan if x is None else x for x in fitness], uid=uid)
+    assert np.flatnonzero(halving().kept(stats, members, 8)).tolist() == left
+
+
 def test_members_near_the_cut_play_more() -> None:
     """Of each group those on both sides of it, from round to round half as many, and only where a rung is due."""
     stats = at([5, 8, 6, 7, 1, 4, 2, 3])
@@ -129,6 +148,9 @@ def test_members_near_the_cut_play_more() -> None:
     assert not len(halving().near_the_cut(stats, 4, 8, 1))
     assert not len(halving().near_the_cut(at([5, 8, np.nan, np.nan, 1, 4, np.nan, np.nan]), 4, 8, 0)), (
         "none is in doubt"
+    )
+    assert sorted(halving().near_the_cut(at([np.nan, 8, np.nan, np.nan, 1, 4, 2, 3]), 4, 8, 0)) == [4, 6], (
+        "one place more for the tuned members"
     )
     sixteen = at([*range(16)])
     rounds = [sorted(halving(default_members=0).near_the_cut(sixteen, 8, 16, i).tolist()) for i in range(4)]
@@ -188,6 +210,7 @@ def test_as_many_go_on_as_there_are_to_be(population, eta, least, share, fitness
         assert kept.sum() == members
         if np.isfinite(stats.fitness).any():
             assert kept[np.nanargmax(stats.fitness)]
+        assert np.isfinite(stats.fitness[kept]).all() or not np.isfinite(stats.fitness[~kept]).any()
         uid = uid[kept]
     assert len(uid) == min(population, kind.min_members)
 

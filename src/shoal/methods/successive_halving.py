@@ -106,25 +106,31 @@ class SuccessiveHalving(Pbt):
         return PureEvolver(init, decide, in_doubt)
 
     def kept(self, stats: PopulationStats, members: int, population: int) -> np.ndarray:
-        """Mark the members that go on, bool [M]. Ties go to the lower uid; members without a fitness end first."""
-        groups = self._groups(stats.uid, members, population)
-        fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)
+        """Mark the members that go on, bool [M]. Ties go to the lower uid. Members without a fitness end first: places of a
+        group that has no more members with one go to the other group."""
+        groups, finite = self._groups(stats.uid, members, population), np.isfinite(stats.fitness)
+        fitness = np.where(finite, stats.fitness, -np.inf)
         default = self.holds_defaults(stats.uid, population)
         if len(groups) == 1 and self.last_choice == "t_test" and default.any() and (~default).any():
             fitness = np.where(default | _significantly_better(stats, fitness, default), fitness, -np.inf)
-        kept = np.zeros(len(default), bool)
+        rank, beyond = np.zeros((2, len(default)), np.int64)
         for group, places in groups:
-            kept[_best_first(fitness, stats.uid, group)[:places]] = True
+            best_first = _best_first(fitness, stats.uid, group)
+            rank[best_first] = np.arange(len(best_first))
+            beyond[best_first[places:]] = 1
+        kept = np.zeros(len(default), bool)
+        kept[np.lexsort((stats.uid, rank, beyond, ~finite))[:members]] = True
         return kept
 
     def near_the_cut(self, stats: PopulationStats, members: int, population: int, round_: int) -> np.ndarray:
         """The rows of members on both sides of where a rung cuts, of each group half as many from round to round: those that
         are clearly better or worse need no more episodes (Bubeck, Wang & Viswanathan 2013)."""
-        rows = []
-        for group, places in self._groups(stats.uid, members, population):
-            best_first = _best_first(stats.fitness, stats.uid, group & np.isfinite(stats.fitness))
+        rows, kept, finite = [], self.kept(stats, members, population), np.isfinite(stats.fitness)
+        for group, _ in self._groups(stats.uid, members, population):
+            best_first = _best_first(stats.fitness, stats.uid, group & finite)
+            places = int(kept[best_first].sum())
             width = (min(places, len(best_first) - places) + 1) // 2 >> round_
-            rows += best_first[max(places - width, 0) : places + max(width, 0)].tolist()
+            rows += best_first[places - width : places + width].tolist()
         return np.array(rows, np.int64)
 
     def _groups(self, uid: np.ndarray, members: int, population: int) -> list[tuple[np.ndarray, int]]:
