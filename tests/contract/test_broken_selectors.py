@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from support.runs import flags, rows, shoal, tiny
+from support.runs import CONFIG, flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
@@ -34,6 +34,15 @@ class Crooked:
                 raise ZeroDivisionError("of\nmy own")
             return {"none": None, "too few": Selection(mine[:1], mine[:1] > 0)}[self.ill]
         return Selection(np.zeros_like(mine), mine > 0)
+
+
+@dataclass(frozen=True)
+class Untrue(Crooked):
+    """Copies, though it says that it does not."""
+
+    ill: str = "none"
+    since: int = 9
+    copies: ClassVar[bool] = False
 
 
 SELECTED = {
@@ -90,6 +99,17 @@ def test_a_selector_that_fails_later_keeps_the_checkpoints(tmp_path: Path, ill: 
     assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run} --trust-code\n")
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["00000000", "00000001"]
     assert {row["parent"] for row in rows(run / "lineage.jsonl")} == {0}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"config": CONFIG | {"layers": {"choices": [[8], [16]]}}}], ids=["one structure", "two structures"]
+)
+def test_a_selector_that_says_it_does_not_copy_is_held_to_that(tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Members of several structures rely on it: weights of one do not fit another."""
+    with pytest.raises(BadInput) as refused:
+        train(tiny(tmp_path / "r", method={"name": "pbt", "select": f"{HERE}:Untrue"}, **changes))
+    told = "method.select: it has member 1 copy member 0, and says copies = False; remove copies there, or "
+    assert str(refused.value).startswith(told)
 
 
 @pytest.mark.parametrize("name", EXPLORED)

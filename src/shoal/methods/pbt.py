@@ -82,6 +82,10 @@ class Selecting(Copying):
         if not whole or not ((parents >= 0) & (parents < visible)).all():
             problem = f"of {len(mine)} members each needs a parent among the {visible} rows of the stats"
             raise BadField("method.select", problem)
+        if not self.copies and (copying := np.flatnonzero(parents != mine)).size:
+            child, parent = stats.uid[mine[copying[0]]], stats.uid[parents[copying[0]]]
+            problem = f"it has member {child} copy member {parent}, and says copies = False"
+            raise BadField("method.select", problem, "remove copies there, or give each member itself as its parent")
         finite = np.isfinite(stats.fitness)
         ready = (stats.steps[mine] >= self.burn_in) | (~finite[mine] & finite[parents])
         return np.where(ready, parents, mine), explores & ready
