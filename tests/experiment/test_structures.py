@@ -102,6 +102,17 @@ def test_structures_end_with_their_members(tmp_path: Path) -> None:
     assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 5).code == 0
 
 
+@pytest.mark.usefixtures("trace_cache")
+def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
+    """All of them, and then two, whose uids do not ascend where one structure follows another."""
+    changes: dict[str, Any] = {"method": HALVING | {"rungs": [0.6, 0.9]}, "generations": 3, "seed": 1}
+    train(several(tmp_path / "straight", **changes))
+    train(several(tmp_path / "run", **changes), [Once(0)])
+    assert json.loads((tmp_path / "run/checkpoints/00000000/manifest.json").read_text())["uids"] == [1, 2, 0, 3]
+    resume(tmp_path / "run")
+    same_run(tmp_path / "run", tmp_path / "straight")
+
+
 def test_all_combinations_are_structures() -> None:
     config = {"layers": {"choices": [[8], [4]]}, "rollout": {"choices": [16, 32]}, "environments": 2}
     made = [(one["layers"], one["rollout"], one["environments"]) for one in structures(Experiment(config=config))]

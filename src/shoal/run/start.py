@@ -249,9 +249,9 @@ def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
     """The members, of those that begun, that had not ended after a generation. Raises BadInput."""
     run_dir = c.files.path
     uids = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ").uids
-    if not uids or sorted({*uids} & {*begun.tolist()}) != uids:
+    if not uids or sorted({*uids} & {*begun.tolist()}) != sorted(uids):  # of structures, one after another
         raise Damaged(f"{run_dir}: its checkpoint has the members {uids}: it was made by another experiment")
-    return np.array(uids)
+    return np.array(sorted(uids))
 
 
 def to_save(c: Context, state: State) -> dict[str, PyTree]:
