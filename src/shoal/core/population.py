@@ -64,7 +64,9 @@ class PopulationStats(NamedTuple):
 
     def with_more(self, rows: np.ndarray, returns: np.ndarray, then: np.ndarray | None = None) -> PopulationStats:
         """The same after more episodes of the members in K rows, returns [K, E], which the others have not played: these are
-        easier or harder for all who play them, so the mean of the K members stays; and so for `then` [K, E]."""
+        easier or harder for all who play them, so the mean of the K members stays; and so for `then` [K, E]. Who breaks an
+        episode has no fitness any more, as whoever breaks one of an evaluation or of the final selection: a policy that
+        leads the environment there may do so again."""
         n, (_, k) = self.episodes[rows], returns.shape
         std, episodes = self.std.copy(), self.episodes.copy()
         fitness, means = _merged(self.fitness, rows, n, returns)
@@ -90,7 +92,7 @@ def _merged(before: np.ndarray, rows: np.ndarray, n: np.ndarray, more: np.ndarra
     means = np.where(np.isfinite(more), more, np.nan).mean(1)
     pooled = (n * before[rows] + k * means) / (n + k)
     known = np.isfinite(pooled)
-    merged[rows] = pooled + (before[rows] - pooled)[known].sum() / max(known.sum(), 1)
+    merged[rows] = np.where(known, pooled + (before[rows] - pooled)[known].sum() / max(known.sum(), 1), np.nan)
     return merged, means
 
 
