@@ -32,6 +32,16 @@ TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
 HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
 
 
+class EndsAt(Callback):
+    """Ends a run after a generation."""
+
+    def __init__(self, generation: int):
+        self.last = generation
+
+    def generation(self, event: Generation) -> bool:
+        return event.generation == self.last
+
+
 def halving(path: Path | None, **changes: Any) -> Any:
     return tiny(path, **{"generations": 5, "method": HALVING} | changes)
 
@@ -78,23 +88,36 @@ def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
 
 def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Two of four, as many episodes together as all have in an evaluation, and then both of two. Who does better goes on,
-    and the steps are counted; in CartPole they are the returns."""
-    played, with_more = list[np.ndarray](), PopulationStats.with_more
+    and the steps are counted; in CartPole they are the returns. What they have then is their fitness wherever there is one,
+    in a run that goes on too."""
+    raced, with_more = list[tuple[PopulationStats, np.ndarray, PopulationStats]](), PopulationStats.with_more
 
     def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray, then: None) -> PopulationStats:
-        played.append(returns)
         less_fit_is_better = np.arange(len(rows), 0, -1.0)[:, None] * -1e3 + returns * 0
-        return with_more(self, rows, less_fit_is_better, then)
+        raced.append((self, returns, with_more(self, rows, less_fit_is_better, then)))
+        return raced[-1][2]
 
     monkeypatch.setattr(PopulationStats, "with_more", watched)
-    summary = train(halving(tmp_path / "run", method=HALVING | {"race": True})).summary
-    assert [returns.shape for returns in played] == [(2, 4), (2, 2)]
-    lines = rows(tmp_path / "run" / "lineage.jsonl")
-    fitness, left = ({row["uid"]: row["fitness"] for row in lines if row["generation"] == g} for g in (1, 2))
-    best_first = sorted(fitness, key=lambda uid: (-fitness[uid], uid))
-    assert sorted(left) == sorted([best_first[0], best_first[2]])
-    measured = sum(row["fitness"] * row["episodes"] for row in lines) + sum(returns.sum() for returns in played)
-    assert summary["evaluation_steps"] == measured + summary["champion"]["final_selection"]["steps"]
+    run, method = tmp_path / "run", HALVING | {"race": True}
+    summary = train(halving(run, method=method)).summary
+    assert [returns.shape for _, returns, _ in raced] == [(2, 4), (2, 2)]
+    of_each = [[row for row in rows(run / "lineage.jsonl") if row["generation"] == g] for g in range(5)]
+    metrics = rows(run / "metrics.jsonl")
+    steps = sum(row["fitness"] * row["episodes"] for g in (0, 2, 4) for row in of_each[g])
+    for generation, (before, returns, after) in zip((1, 3), raced, strict=True):
+        lines = of_each[generation]
+        assert [row["fitness"] for row in lines] == [row["parent_fitness"] for row in lines] == after.fitness.tolist()
+        assert [row["episodes"] for row in lines] == after.episodes.tolist() != before.episodes.tolist()
+        assert [row["returns_std"] for row in lines] == after.std.tolist()
+        assert metrics[generation]["fitness"]["best"] == after.best != before.best
+        steps += (before.fitness * before.episodes).sum() + returns.sum()
+    assert summary["evaluation_steps"] == steps + summary["champion"]["final_selection"]["steps"]
+    (before, _, after), left = raced[0], [row["uid"] for row in of_each[2]]
+    assert sorted(left) == sorted(np.lexsort((before.uid, -before.fitness))[[0, 2]].tolist())
+    ended = train(halving(tmp_path / "parts", method=method), [EndsAt(1)]).summary
+    assert ended["fitness"] == {str(uid): after.fitness[uid] for uid in left}
+    resume(tmp_path / "parts")
+    same_run(run, tmp_path / "parts")
 
 
 def test_a_race_that_spends_the_budget_makes_the_generation_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

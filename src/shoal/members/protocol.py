@@ -126,6 +126,9 @@ class Shard(Tester, Protocol):
     def stats(self) -> PopulationStats:
         """The stats of the members [N], with the fitness that was measured last."""
 
+    def take_fitness(self, stats: PopulationStats) -> None:
+        """Take over the fitness of these stats [N], which more episodes have measured; of members that are individuals."""
+
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         """PopulationStats and metrics of what lives on, from those of the M members of all shards."""
 
@@ -243,6 +246,10 @@ class Members:
             dict(self.hyper),
             then=self._then,
         )
+
+    def take_fitness(self, stats: PopulationStats) -> None:
+        self._fitness, self._std, self._counted = stats.fitness.copy(), stats.std.copy(), stats.episodes.copy()
+        self._then = stats.then
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         return stats, metrics

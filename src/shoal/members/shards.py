@@ -178,6 +178,10 @@ class InTurn:
         rest: dict[str, Any] = _joined([part.arrays for part in parts])
         return PopulationStats(**rest, hyper=_joined([part.hyper for part in parts]))
 
+    def take_fitness(self, stats: PopulationStats) -> None:
+        for shard, rows in zip(self._shards, self._rows, strict=True):
+            shard.take_fitness(stats.take(np.arange(len(self.uid))[rows]))
+
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         return self._shards[0].individuals(stats, metrics)
 

@@ -100,8 +100,8 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
     shared = shared._replace(members=shared.members._replace(progress=done))
     length = _episode_length(c, state, shared, steps)
-    trend = state.trend.after(shared.stats.best, shared.stats.best_tie)
     shared = after_race(c, state, shared)
+    trend = state.trend.after(shared.stats.best, shared.stats.best_tie)
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)  # the race makes steps too
     last = done >= 1 or bool(c.experiment.stop.reached(trend))
     candidates = places(episodes_of(c.experiment, steps, length)) if last else 0

@@ -10,8 +10,8 @@ from shoal.run.context import Context, State
 
 
 def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
-    """The members with a fitness of more episodes where the evolver asks for it before it decides. In each round those in
-    doubt play the same new ones, together as many as all members have in an evaluation."""
+    """The members with a fitness of more episodes where the evolver asks for it before it decides; from then on it is their
+    fitness. In each round those in doubt play the same new ones, together as many as all members have in an evaluation."""
     e, shard, members, round_ = c.experiment, state.shard, shared.members, 0
     levels = "test" if e.levels is None else e.fitness.levels
     while len(rows := c.plan.evolver.in_doubt(state.evolution, members.ranked(), round_)):
@@ -20,6 +20,7 @@ def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
         played = shard.test(policies, derive((e.seed,), state.done, "race", round_), episodes, levels)
         shard.count_evaluation(played.steps)
         members, round_ = members.with_more(rows, played.returns, played.then), round_ + 1
-    return shared._replace(
-        members=members, evaluation_steps=shard.evaluation_steps if round_ else shared.evaluation_steps
-    )
+    if not round_:
+        return shared
+    shard.take_fitness(members)
+    return shared._replace(members=members, stats=members, evaluation_steps=shard.evaluation_steps)
