@@ -65,10 +65,12 @@ def test_every_number_is_of_its_own_levels(tmp_path: Path, changes: dict[str, An
         np.testing.assert_allclose([low, high], told["mean"] + np.array([-1.96, 1.96]) * told["standard_error"])
     assert champion["evaluation"] == champion["levels"]["test"]
     # Two measurements in each generation, the final selection, and three of the champion, which do not count; every episode
-    # is one step.
+    # is one step, as the final selection has to know for its share.
     individuals, selection = len(lineage) // 2, champion.get("final_selection", {"steps": 0, "episodes": 0})
     assert selection["steps"] == selection["episodes"]
     assert result.summary["evaluation_steps"] == 2 * 2 * 2 * individuals + selection["steps"]
+    (newest,) = (tmp_path / "checkpoints").glob("*1/manifest.json")
+    assert json.loads(newest.read_text())["episode_length"] == 1
 
 
 def test_test_levels_change_nothing_before_the_end(tmp_path: Path) -> None:
