@@ -8,9 +8,11 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.runs import ended
 
 from shoal.core.errors import BadInput
 from shoal.records import jsonl
@@ -154,3 +156,12 @@ def test_a_line_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
     path.write_bytes(b'{"a": 1}\n' + b"0" * 101 + end)
     with pytest.raises(BadInput, match="has a line of more than 100 bytes"):
         read(path)
+
+
+@pytest.mark.parametrize("fitness", [[1.5e308] * 4, [np.inf, -np.inf, np.nan, 1.0], [np.inf]], ids=str)
+def test_no_row_has_a_number_that_json_has_not(fitness: list[float]) -> None:
+    """The sum of numbers near the end of float64 is infinite, and so is their mean."""
+    metrics = ended(0, np.array(fitness)).rows.metrics
+    json.dumps(metrics["fitness"], allow_nan=False)
+    finite = [x for x in fitness if np.isfinite(x)]
+    assert metrics["fitness"]["best"] == max(finite, default=None)

@@ -74,6 +74,8 @@ class Generation:
         ]
         fitness = stats.fitness[np.isfinite(stats.fitness)]
         kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
+        with np.errstate(over="ignore"):  # of returns near the ends of float64
+            summary = {name: finite_or_none(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()}
         champion = {
             "uid": best.uid,
             "generation": best.generation,
@@ -84,7 +86,7 @@ class Generation:
             "generation": self.generation,
             "steps": self.steps,
             "evaluation_steps": self.evaluation_steps,
-            "fitness": {name: float(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()},
+            "fitness": summary,
             "champion": {name: finite_or_none(x) for name, x in champion.items()},
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),
