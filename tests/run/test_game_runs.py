@@ -166,6 +166,26 @@ def test_a_person_may_leave_a_game(run: Path, monkeypatch: pytest.MonkeyPatch, s
     said(left.err)
 
 
+@pytest.mark.parametrize(
+    ("names", "given", "chosen", "asked"),
+    [
+        (["pass", "bet"], ["", "raise", "3", "0", "²", "bet"], 1, "your move, of 1 pass, 2 bet: "),
+        (["pass", "bet"], [" 1 "], 0, "your move, of 1 pass, 2 bet: "),
+        (["2", "1"], ["1"], 0, "your move by its number, of 1 (2), 2 (1): "),
+        (["take", "take"], ["take", "2"], 1, "your move by its number, of 1 (take), 2 (take): "),
+    ],
+    ids=str,
+)
+def test_a_person_names_a_move_or_its_number(
+    names: list[str], given: list[str], chosen: int, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The number alone where a name could be taken for another move."""
+    prompts, answers = list[str](), iter(given)
+    monkeypatch.setattr("builtins.input", lambda prompt: (prompts.append(prompt), next(answers))[1])
+    assert ask_person("J", names) == chosen and not [*answers]
+    assert prompts == [asked] * len(given)
+
+
 class Unshown(Kuhn):
     def show(self, state: Any) -> str:
         raise ZeroDivisionError("of my own")

@@ -97,16 +97,20 @@ def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, lis
 
 
 def ask_person(told: str, names: list[str]) -> int:
-    """The number of the action that a person chooses, by its name or its number. Raises BadInput where the input ends."""
+    """The number of the action that a person chooses, by its name or its number: by its number alone where names are numbers
+    too, or several actions have one. Raises BadInput where the input ends."""
     print(told)
-    question = f"your move, of {', '.join(f'{i + 1} {name}' for i, name in enumerate(names))}: "
+    own = [str(name) for name in names]
+    clear = len(set(own)) == len(own) and not any(name.isdecimal() for name in own)
+    listed = ", ".join(f"{i + 1} {name}" if clear else f"{i + 1} ({name})" for i, name in enumerate(own))
+    question = f"your move, of {listed}: " if clear else f"your move by its number, of {listed}: "
     while True:
         try:
             given = input(question).strip()
         except EOFError:
             print()
             raise BadInput("no more moves are given: the game is not over") from None
-        if given in names:
-            return names.index(given)
-        if given.isdigit() and 1 <= int(given) <= len(names):
+        if clear and given in own:
+            return own.index(given)
+        if given.isdecimal() and 1 <= int(given) <= len(names):
             return int(given) - 1
