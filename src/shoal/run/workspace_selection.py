@@ -1,7 +1,8 @@
 """The final selection of a workspace: of the champions of its workers the best one is found on new episodes, which have
 selected nobody yet.
 
-Nothing is lost where the process that selects is killed: every worker has its result before, and whoever asks next selects.
+Nothing is lost where the process that selects is killed: a worker that ends has its result before, and whoever asks next
+selects.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def best_of_workers(workspace: str | Path, trust_code: bool = False) -> Path:
     """The run directory of the worker of a workspace whose champion is the best of all workers' champions so far.
 
     It is what the final selection of the workspace says; where champions have come since, they are selected among anew.
-    The result.json in it has the champion's return on held-out episodes, which did not select it. Raises BadInput.
+    The champion's return on held-out episodes, which did not select it, is in the result.json there once that worker has
+    ended; one that goes on, or was killed, has none. Raises BadInput.
     """
     prepare()
     plan = make_plan(alone(open_run(Path(workspace), trust_code)))
