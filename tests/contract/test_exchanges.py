@@ -8,7 +8,6 @@ import platform
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,9 @@ def test_local() -> None:
     crew = Synchronous(Exchange(), KIND, shard)
     shared = crew.share({"loss": EVERYBODY / 9}, False, 0.0)
     assert shared.stats.uid.tolist() == EVERYBODY.tolist() and not shared.stop
-    evolved = crew.evolve(shared, decide, [3, 1])
+    evolved = crew.evolve(shared, decide)
     assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)]
-    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[3], STATES[1]], (
+    assert [key_of((learned, ())) for learned in evolved.learned([3, 1])] == [STATES[3], STATES[1]], (
         "as they were before copies"
     )
     assert evolved.evolution == "state"
@@ -93,12 +92,12 @@ def test_weights_of_members_around_a_mean(wanted: list[int]) -> None:
     """They reach the shard, with new hyperparameters; nobody copies, and what was known of both is recorded."""
     shard = StubShard(EVERYBODY)
     crew = Synchronous(Exchange(), KIND, shard)
-    evolved = crew.evolve(crew.share({}, False, 0.0), weigh, wanted)
+    evolved = crew.evolve(crew.share({}, False, 0.0), weigh)
     assert shard.updated == np.linspace(0, 1, POPULATION, dtype=np.float32).tolist()
     assert shard.hyper["rate"].tolist() == (2 * hyper_of(EVERYBODY)["rate"]).tolist()
     assert [key_of(s) for s in shard.states] == list(STATES.values())
     assert evolved.metrics == {"elites": 3.0, "step": 0.5} and evolved.evolution == "state"
-    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[row] for row in wanted]
+    assert [key_of((learned, ())) for learned in evolved.learned(wanted)] == [STATES[row] for row in wanted]
 
 
 # ----------------------------------------------------------------------------------------------- directory
@@ -126,7 +125,7 @@ def shore(tmp_path: Path) -> Any:
         space.leave()
 
 
-def go(worker: Worker, wanted: Sequence[int] = (), decide: Any = decide) -> tuple[Any, PopulationStats]:
+def go(worker: Worker, decide: Any = decide) -> tuple[Any, PopulationStats]:
     """What a worker decides, and what it saw when it did; then others see it too."""
     seen: list[PopulationStats] = []
 
@@ -134,7 +133,7 @@ def go(worker: Worker, wanted: Sequence[int] = (), decide: Any = decide) -> tupl
         seen.append(stats)
         return decide(stats, mine)
 
-    evolved = worker.evolve(worker.share({}, False, 0.0), watched, wanted)
+    evolved = worker.evolve(worker.share({}, False, 0.0), watched)
     evolved.publish()
     return evolved, seen[-1]
 
@@ -144,10 +143,10 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     workers = [shore.worker() for _ in range(4)]
     for worker, _ in workers[1:]:
         go(worker, decide=keep)
-    evolved, seen = go(workers[0][0], wanted=[2])
+    evolved, seen = go(workers[0][0])
     assert seen.uid.tolist() == EVERYBODY.tolist()
     assert [key_of(s) for s in workers[0][1].states] == [STATES[p] for p in expected(EVERYBODY)[:3]]
-    assert [key_of((learned, ())) for learned in evolved.learned] == [STATES[2]]
+    assert [key_of((learned, ())) for learned in evolved.learned([2])] == [STATES[2]]
     for worker, shard in workers[1:]:
         _, again = go(worker)
         mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)

@@ -257,7 +257,7 @@ def test_memory_of_a_child(pair):
     ("agent", "replay", "shards"), [("dqn", "keep", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))]
 )
 def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: str, shards: int) -> None:
-    """Of parents in its shard and in another one; what travels is what all had before anybody changed."""
+    """Of parents in its shard and in another; what travels is what all had before anybody changed, which is kept."""
     env = {"dqn": "gymnax:CartPole-v1"}.get(agent, "gymnax:Pendulum-v1")
     config = {"layers": [8], "environments": 2, "rollout": 8, "capacity": 16, "warm_up": 16, "batch": 8}
     run = build_run(tiny(env=env, agent=agent, config=config, replay=replay, shards=shards))
@@ -277,9 +277,10 @@ def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: 
         learned, *rest = part.population.members
         members = type(part.population.members)(learned, *jax.tree.map(drawn, rest))
         part.population = part.population._replace(members=members)
-    before, parents = everybody(), (3, 1, 1, 0)
+    before, parents, of_each = everybody(), (3, 1, 1, 0), run.shard.learned()
     run.shard.apply(Decision(np.array(parents), hyper), {})
     after = everybody()
+    assert all(same(of_each(row), member(before.learned, row)) for row in range(4)), "until they train on"
     for child, parent in enumerate(parents):
         assert same(member(after.learned, child), member(before.learned, parent))
         assert same(

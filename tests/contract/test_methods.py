@@ -110,7 +110,7 @@ class Case:
             shared = crew.share(metrics, False, 0.0)
             if decide:
                 choose = partial(self.parts.evolver.decide, (0, generation), evolution)
-                evolution = crew.evolve(shared, choose, []).evolution
+                evolution = crew.evolve(shared, choose).evolution
         return Lived(jax.tree.map(np.asarray, jax.device_get(shard.population)), shared.members, shard.hyper)
 
 

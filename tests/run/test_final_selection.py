@@ -12,9 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.runs import rows, tiny
+from safetensors.numpy import load_file
+from support.cases import others_slow
+from support.messages import shown
+from support.runs import Signals, rows, tiny
 
 from shoal.core.contenders import ChampionSoFar
+from shoal.core.interrupts import Interrupted
 from shoal.core.keys import derive
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
@@ -29,6 +33,8 @@ from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
 from shoal.run.loop import resume, train
 from shoal.run.workspace_selection import FILE, best_of_workers
+
+ES = {"method": "es", "config": {"layers": [8]}}
 
 
 def test_each_round_has_as_many_episodes_and_the_worse_half_leaves() -> None:
@@ -180,6 +186,34 @@ class Enough(Callback):
 
     def generation(self, event: Generation) -> bool:
         return event.generation == 1
+
+
+def candidates_of(run: Path) -> tuple[list[Any], dict[str, np.ndarray]]:
+    """The members of the last generation that are candidates, and all that candidates have learned."""
+    newest = max((run / "checkpoints").iterdir())
+    return json.loads((newest / "manifest.json").read_text())["last"], load_file(newest / "run.safetensors")
+
+
+@pytest.mark.usefixtures("trace_cache")
+@pytest.mark.parametrize("changes", others_slow([{}, ES, {"shards": 2}], {}), ids=shown)
+def test_a_run_that_ends_early_has_the_members_of_its_last_generation_too(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """As they were before they copied one another: where a callback ends it, and where it is stopped and then given an end
+    that it has reached."""
+    whole = train(tiny(tmp_path / "whole", final_episodes=32, **changes)).summary
+    last, learned = candidates_of(tmp_path / "whole")
+    if not changes:
+        assert len(last) == 4 and rows(tmp_path / "whole/metrics.jsonl")[-1]["copies"]
+    ended = train(tiny(tmp_path / "ended", generations=4, final_episodes=32, **changes), [Enough()]).summary
+    with pytest.raises(Interrupted):
+        train(tiny(tmp_path / "stopped", generations=4, final_episodes=32, **changes), [Signals(1, "train")])
+    again = resume(tmp_path / "stopped", generations=2).summary
+    for name, summary in (("ended", ended), ("stopped", again)):
+        others, theirs = candidates_of(tmp_path / name)
+        assert others == last and theirs.keys() == learned.keys()
+        assert all(np.array_equal(theirs[key], x) for key, x in learned.items())
+        assert json.dumps(summary["champion"]) == json.dumps(whole["champion"])
 
 
 @pytest.mark.usefixtures("trace_cache")

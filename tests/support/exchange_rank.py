@@ -21,8 +21,8 @@ def main(folder: Path) -> None:
     last = exchange.rank == exchange.size - 1
     reported = "other" if last and exchange.rank else "loss"  # a trainer may report what the first one does not know
     shared = crew.share({reported: np.float32(uid) / 9}, last, 100.0 + exchange.rank)
-    evolved = crew.evolve(shared, decide, [POPULATION - 1, 0])
-    stats = shared.stats
+    evolved = crew.evolve(shared, decide)
+    stats, learned = shared.stats, evolved.learned([POPULATION - 1, 0])
     (folder / f"{exchange.rank}.json").write_text(
         json.dumps(
             {
@@ -36,7 +36,7 @@ def main(folder: Path) -> None:
                 "seconds": shared.seconds,
                 "states": [key_of(state).hex() for state in shard.states],
                 "own_rate": shard.hyper["rate"].tolist(),
-                "learned": [None if one is None else key_of((one, ())).hex() for one in evolved.learned],
+                "learned": [None if one is None else key_of((one, ())).hex() for one in learned],
                 "said": exchange.broadcast(f"from {exchange.rank}: é" * 1000)[:9],
             }
         )

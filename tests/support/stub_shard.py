@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,6 +50,10 @@ class StubShard:
 
     def snapshot(self, row: int) -> Any:
         return self.states[row]
+
+    def learned(self) -> Callable[[int], Any]:
+        states = self.states
+        return lambda row: states[row][0]
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, Any]) -> dict[str, float]:
         self.hyper = decision.hyper

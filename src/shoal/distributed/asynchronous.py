@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -30,14 +29,13 @@ class Worker:
         stats = self.shard.stats()
         return KnownMembers(stats, *self.shard.individuals(stats, metrics), self.shard.evaluation_steps, stop, seconds)
 
-    def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
+    def evolve(self, shared: KnownMembers, decide: Decide) -> Evolved:
         """Decide for these members among all that are no further than they are.
 
         Where the state of a chosen parent is gone, or is not what its manifest says, the decision is taken again without it.
         """
-        stats = shared.members
-        states = [self.shard.snapshot(row) for row in range(len(stats.uid))]
-        packed = [pack(state) for state in states]
+        stats, learned = shared.members, self.shard.learned()
+        packed = [pack(self.shard.snapshot(row)) for row in range(len(stats.uid))]
         generation, names, rows = int(stats.generation[0]), columns(stats), to_rows(stats, {}, [])
         own: list[tuple[Published | None, int]] = [(None, row) for row in range(len(rows))]
         while True:
@@ -58,10 +56,10 @@ class Worker:
                 break
         local = np.array([row if manifest is None else i for i, (manifest, row) in enumerate(parents)])
         metrics = self.shard.apply(decision.part(np.arange(len(rows)), local), arrived)
-        learned = [states[row][0] for row in wanted]
         publish = partial(self._workspace.publish, generation, names, rows, packed)
         chosen = visible.take(decision.parents)
-        return Evolved(evolution, chosen, decision.hyper, learned, dict(decision.metrics) | metrics, publish)
+        metrics = dict(decision.metrics) | metrics
+        return Evolved(evolution, chosen, decision.hyper, lambda rows: [learned(row) for row in rows], metrics, publish)
 
     def _read(self, manifest: Published, row: int) -> PyTree:
         """Weights of a member of another worker. Raises Lost, and the manifest is no longer visible."""

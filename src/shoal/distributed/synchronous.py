@@ -37,7 +37,9 @@ class Evolved(NamedTuple):
     evolution: PyTree  # state of the evolver
     parents: PopulationStats  # whose weights the individuals go on with
     hyper: dict[str, np.ndarray]  # and with which hyperparameters
-    learned: list[PyTree]  # by the individuals that were asked for
+    # Gives what the individuals at some rows had learned before, in process 0, until they train on; all others get None.
+    # To be called in all processes alike.
+    learned: Callable[[Sequence[int]], list[PyTree]]
     metrics: dict[str, float]  # of the decision, and of a step of the mean
     publish: Callable[[], None] = lambda: None  # shows the members to others, who must not see what could still be lost
     ends: tuple[int, ...] = ()  # rows of the members that train no more
@@ -70,36 +72,42 @@ class Synchronous:
         told = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
         return list(dict.fromkeys(map(json.loads, told.astype(np.uint8).tobytes().splitlines())))
 
-    def evolve(self, shared: KnownMembers, decide: Decide, wanted: Sequence[int]) -> Evolved:
-        """Decide for all members, in every process alike.
-
-        wanted: rows of individuals. Process 0 gets what they have learned before the decision, all others None.
-        """
+    def evolve(self, shared: KnownMembers, decide: Decide) -> Evolved:
+        """Decide for all members, in every process alike."""
         stats = shared.members
         evolution, decision = decide(stats, np.arange(len(stats.uid)))
-        learned, metrics = self._apply(decision, wanted)
+        learned, metrics = self._learned(), self._apply(decision)
         n = len(shared.stats.uid)  # of a mean, there is one
         hyper = {name: x[:n] for name, x in decision.hyper.items()}
         parents = shared.stats.take(decision.parents[:n])
         ends = decision.ends if isinstance(decision, Decision) else ()
         return Evolved(evolution, parents, hyper, learned, dict(decision.metrics) | metrics, ends=ends)
 
-    def _apply(self, decision: Decided, wanted: Sequence[int]) -> tuple[list[PyTree], dict[str, float]]:
+    def _learned(self) -> Callable[[Sequence[int]], list[PyTree]]:
+        """See `Evolved.learned`."""
+        exchange, owner, template, learned = self._exchange, self._owner, self._kind.snapshot[0], self.shard.learned()
+        rank, first = exchange.rank, int(self._starts[exchange.rank])
+
+        def of(wanted: Sequence[int]) -> list[PyTree]:  # nothing of it leads to the shard, which may end
+            sent = routes(np.arange(len(owner)), owner, wanted)
+            arrived = exchange.move(sent, {r.row: pack(learned(r.row - first)) for r in sent if r.source == rank})
+            if rank:
+                return [None] * len(wanted)
+            return [unpack(arrived[row], template) if row in arrived else learned(row) for row in wanted]
+
+        return of
+
+    def _apply(self, decision: Decided) -> dict[str, float]:
         """Do what is decided for all members; the states that travel are those of parents with children elsewhere.
 
-        Returns what those at `wanted` rows have learned, in process 0; and the metrics of it all.
+        Returns metrics of it.
         """
-        rank, sent = self._exchange.rank, routes(decision.parents, self._owner, wanted)
+        rank, sent = self._exchange.rank, routes(decision.parents, self._owner, [])
         first = int(self._starts[rank])
         leaving = {r.row: pack(self.shard.snapshot(r.row - first)) for r in sent if r.source == rank}
         arrived = self._exchange.move(sent, leaving)
         states = {row: unpack(data, self._kind.snapshot) for row, data in arrived.items()}
-        if rank == 0:
-            here = self._owner == 0
-            learned = [(self.shard.snapshot(row) if here[row] else states[row])[0] for row in wanted]
-        else:
-            learned = [None] * len(wanted)
         parents, rows = decision.parents[self._mine], np.arange(len(self._mine))
         foreign = {i: states[int(p)] for i, p in enumerate(parents) if self._owner[p] != rank}
         local = np.where(np.isin(rows, list(foreign)), rows, parents - first)
-        return learned, self.shard.apply(decision.part(self._mine, local), foreign)
+        return self.shard.apply(decision.part(self._mine, local), foreign)

@@ -160,6 +160,16 @@ class ExternalShard(Members):
         assert state is not None, "members copy one another after they have trained"
         return dict(state.learned), dict(state.replay_buffer) if self._copies_replay else {}
 
+    def learned(self) -> Callable[[int], PyTree]:
+        states = [member.state for member in self._members]
+
+        def of(row: int) -> PyTree:
+            state = states[row]
+            assert state is not None, "members have trained"
+            return dict(state.learned)
+
+        return of
+
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """See `Shard.apply`. What a trainer's state means is unknown here."""
         if isinstance(decision, DistributionUpdate):

@@ -115,12 +115,18 @@ class GradientTrainedShard(CompiledShard):
             return jax.tree.map(np.array, tree.take(self._copied, row))
         return self._snapshot(*self._layout.beside(self._copied, row))
 
+    def learned(self) -> Callable[[int], PyTree]:
+        of_all, beside, take = self.population.members.learned, self._layout.beside, self._snapshot
+        if self._is_on_host:
+            return lambda row: jax.tree.map(np.array, tree.take(of_all, row))
+        return lambda row: take(*beside(of_all, row))
+
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, DistributionUpdate):
             raise BadField("method", "its evolver weighs members for a mean, which those of its learner do not have")
         parents = decision.parents
         changed, place = parents != np.arange(len(self.uid)), self._layout.place
-        if changed.any():
+        if changed.any() or arrived:  # what `_insert` changes is new: see `learned`
             self._copied = self._inherit(self._copied, place(parents.astype(np.int32), REPLICATED))
         for row, state in arrived.items():
             where, new = place((np.int32(row), state), REPLICATED)

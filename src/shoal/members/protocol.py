@@ -138,6 +138,10 @@ class Shard(Tester, Protocol):
         The arrays are its own, on the host or on a device: they stay as they are when the shard trains on.
         """
 
+    def learned(self) -> Callable[[int], PyTree]:
+        """What each individual has learned by now, by its row: the first part of its `snapshot`. It can be asked for until
+        the shard trains on, and is kept for as long as this function is."""
+
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -157,6 +157,10 @@ class SampledShard(CompiledShard):
     def snapshot(self, row: int) -> PyTree:
         """See `Shard.snapshot`: the mean, which has no replay buffer. Nobody waits for it here."""
         return self._mean(self.population), ()
+
+    def learned(self) -> Callable[[int], PyTree]:
+        mean, population = self._mean, self.population
+        return lambda row: mean(population)
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, Decision):

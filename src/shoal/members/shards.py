@@ -189,6 +189,10 @@ class InTurn:
         home = self._home[row]
         return self._shards[home].snapshot(row - self._rows[home].start)
 
+    def learned(self) -> Callable[[int], PyTree]:
+        of_each, starts, home = [shard.learned() for shard in self._shards], self._rows, self._home
+        return lambda row: of_each[home[row]](row - starts[home[row]].start)
+
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, DistributionUpdate):
             return self._update_distribution(decision)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from shoal.core import run_files
+from shoal.core.contenders import Contenders
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
@@ -47,9 +49,12 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
             try:
                 while not state.over(c.plan):
-                    state, event = _live(c, state)
+                    state, event, as_last = _live(c, state)
                     stop, rested = state.stop and not state.over(c.plan), time.perf_counter() - written >= REST
                     enough, due = _record(c, state, event, stop, rested)
+                    if enough:
+                        state = state._replace(contenders=as_last())
+                    del as_last  # and with it what members had learned before they copied
                     held += [event] * c.leading
                     if due or (held and rested):
                         if saving is not None:
@@ -80,8 +85,11 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
     return summary
 
 
-def _live(c: Context, state: State) -> tuple[State, Generation]:
-    """One generation of all members: train, evaluate, share, decide, apply; and the record of it."""
+def _live(c: Context, state: State) -> tuple[State, Generation, Callable[[], Contenders]]:
+    """One generation of all members: train, evaluate, share, decide, apply; and the record of it.
+
+    With it a function that gives the contenders if it turns out to be the last one, until members train on.
+    """
     generation, members, shard = state.done, state.members, state.shard
     times = [(time.perf_counter(), shard.compile_seconds)]
     c.control.iterations = iterations = c.plan.length(generation, len(shard.uid), state.steps)
@@ -103,20 +111,24 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
     shared = after_race(c, state, shared)
     trend = state.trend.after(shared.stats.best, shared.stats.best_tie)
     done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)  # the race makes steps too
-    last = done >= 1 or bool(c.experiment.stop.reached(trend))
-    candidates = places(episodes_of(c.experiment, steps, length)) if last else 0
-    wanted = state.contenders.wanted(shared.stats, candidates)
+    # The last one for all that is known; who is stopped now may be given an end that is reached already.
+    last = done >= 1 or bool(c.experiment.stop.reached(trend)) or shared.stop
     key = derive((c.experiment.seed,), generation, "decide")
 
     def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
         return c.plan.evolver.decide(key, state.evolution, stats.ranked(), mine)
 
-    evolved = members.evolve(shared, decide, wanted)
+    evolved, before = members.evolve(shared, decide), state.contenders
+
+    def contenders(last: bool) -> Contenders:
+        wanted = before.wanted(shared.stats, places(episodes_of(c.experiment, steps, length)) if last else 0)
+        return before.joined(shared.stats, wanted, evolved.learned(wanted), last)
+
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     after = state._replace(
         evolution=evolved.evolution,
-        contenders=state.contenders.joined(shared.stats, wanted, evolved.learned, last),
+        contenders=contenders(last),
         trend=trend,
         done=generation + 1,
         steps=steps,
@@ -127,7 +139,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation]:
         publish=evolved.publish,
     )
     event = _event(after, shared, evolved, times, steps - state.steps)
-    return _without(c, after, evolved.ends) if evolved.ends else after, event
+    return _without(c, after, evolved.ends) if evolved.ends else after, event, partial(contenders, True)
 
 
 def _episode_length(c: Context, state: State, shared: KnownMembers, steps: int) -> float:
