@@ -127,13 +127,13 @@ def _walk(parts: Any) -> np.ndarray:
 
 
 def test_diversity_finds_both_goals_where_independent_members_find_one():
-    """10 independent members of TD3 and 5 pairs of DvD, equal in steps. Everybody reaches a goal.
+    """10 independent members of TD3 and 3 pairs of DvD. Everybody reaches a goal.
 
-    If each of these 20 members went left with the same probability p, whatever it is, this would pass with a probability
-    of (1 - p)^10 (2 p (1 - p))^5, which is at most 0.0005.
+    If each of these 16 members went left with the same probability p, whatever it is, this would pass with a probability
+    of (1 - p)^10 (2 p (1 - p))^3, which is at most 0.004.
     """
     alone = ends("independent", 10, 500, seed=0)
     assert alone.tolist() == [1] * 10
-    for seed in range(5):
+    for seed in range(3):
         pair = ends({"name": "dvd", "arms": [0.5]}, 2, 1000, seed)
         assert sorted(pair.tolist()) == [-1, 1], seed
