@@ -206,11 +206,11 @@ def test_flags_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "e.yaml"
     settings = {"population": 6, "seed": 3, "final_episodes": 8, "fitness": {"episodes": 2, "step_limit": 60}}
     file.write_text(json.dumps(settings | {"config": CONFIG}))
-    given = ["--population", "4", "--interval", "1e2", "--generations", "1", "--select", "tournament"]
+    given = ["--population", "4", "--interval", "6.4e1", "--generations", "1", "--select", "tournament"]
     given += ["--explore", "resample", "--env", "gymnax:CartPole-v1", "--agent", "ppo", "--quiet"]
     assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 0
     e = load(tmp_path / "r/experiment.yaml")
-    assert (e.population, e.interval, e.generations, e.seed) == (4, 100, 1, 3)
+    assert (e.population, e.interval, e.generations, e.seed) == (4, 64, 1, 3)
     assert (e.method["select"], e.method["explore"]) == ({"name": "tournament"}, {"name": "resample"})
     assert (e.env, e.agent) == ("gymnax:CartPole-v1", "ppo")
 
