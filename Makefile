@@ -46,17 +46,13 @@ learn: .venv/dev    ## more cases of them, long training, long faults and the be
 alike: .venv/dev    ## contract tests of all other agents and methods, and Effects by chance, before a change of what they share
 	$(QUICK) --dist worksteal -m slow $(ALIKE)
 
-# Packages that other people's trainers need, each set in an environment of its own: they pin what Shoal does not.
+# Packages that other people's trainers need, and Ray, in environments of their own: they pin what Shoal does not.
 # PyBullet is ready-made for Python 3.11 alone; elsewhere its test is skipped.
-.venv/sb3: .venv/dev
-	$(PYTHON) -m venv .venv/sb3
-	.venv/sb3/bin/python -m pip install --quiet --constraint constraints.txt torch stable-baselines3 sb3-contrib gymnasium
-	-.venv/sb3/bin/python -m pip install --quiet --only-binary :all: pybullet==3.2.7 pybullet_envs_gymnasium==0.6.0
-
-.venv/rl-games: .venv/dev
-	$(PYTHON) -m venv .venv/rl-games
-	.venv/rl-games/bin/python -m pip install --quiet torch==2.13.0
-	.venv/rl-games/bin/python -m pip install --quiet rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
+.venv/trainers: .venv/dev
+	$(PYTHON) -m venv .venv/trainers
+	.venv/trainers/bin/python -m pip install --quiet --constraint constraints.txt torch stable-baselines3 sb3-contrib gymnasium
+	.venv/trainers/bin/python -m pip install --quiet rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
+	-.venv/trainers/bin/python -m pip install --quiet --only-binary :all: pybullet==3.2.7 pybullet_envs_gymnasium==0.6.0
 
 .venv/ray: .venv/dev
 	$(PYTHON) -m venv .venv/ray
@@ -64,8 +60,8 @@ alike: .venv/dev    ## contract tests of all other agents and methods, and Effec
 
 CASES ?= not slow
 FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
-trainers: .venv/sb3 .venv/rl-games .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
-	SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_SB3_PYTHON=$(CURDIR)/.venv/sb3/bin/python SHOAL_RL_GAMES_PYTHON=$(CURDIR)/.venv/rl-games/bin/python \
+trainers: .venv/trainers .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
+	SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
 		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
 		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
 

@@ -263,7 +263,7 @@ def test_studies_have_equal_budgets(path: Path) -> None:
 
 
 HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else None
-SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)  # the interpreter that has it
+SB3 = os.environ.get("SHOAL_TRAINERS_PYTHON", HERE)  # the interpreter that has it
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_yaml_is_an_experiment(block: str, monkeypatch: pytest.MonkeyPatch) -> N
     if is_trainer(experiment.agent, experiment.python):
         if SB3 is None:
             pytest.skip(
-                "Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it"
+                "Stable-Baselines3 is not installed here, and SHOAL_TRAINERS_PYTHON names no interpreter that has it"
             )
         trained = make_plan(replace(experiment, python=SB3))
         assert isinstance(trained.kind.tunable, Trainers)

@@ -39,7 +39,7 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
 RUNS = {"who_sees_what": 2, "ask_and_tell": 0, "own_trainer": 0, "own_optimiser": 2 * (1 + 4 + 5)}
 # Packages that Shoal does not bring along, and the variable that names an interpreter which has them.
 NEEDS = {
-    "own_trainer": ("torch", "SHOAL_SB3_PYTHON"),
+    "own_trainer": ("torch", "SHOAL_TRAINERS_PYTHON"),
     "own_optimiser": ("optuna", "SHOAL_OPTUNA_PYTHON"),
 }
 

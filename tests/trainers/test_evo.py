@@ -16,7 +16,7 @@ from shoal.experiment.files import load
 from shoal.experiment.plan import make_plan
 from shoal.trainers.trainers import Trainers
 
-PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
+PYTHON = os.environ.get("SHOAL_TRAINERS_PYTHON", sys.executable)
 EXPERIMENTS = Path(__file__).parents[2] / "experiments" / "evo"
 SMALL = {"n_envs": 2, "n_steps": 16, "batch_size": 8, "n_epochs": 1}
 FIND = "import sys, importlib.util as u; sys.exit(not all(u.find_spec(name) for name in sys.argv[1:]))"
@@ -27,7 +27,9 @@ FIND = "import sys, importlib.util as u; sys.exit(not all(u.find_spec(name) for 
 )
 def test_rates_and_discounts_take_effect(tmp_path: Path, name: str, package: str, inputs: int) -> None:
     if subprocess.run([PYTHON, "-c", FIND, "stable_baselines3", package]).returncode:
-        pytest.skip(f"{PYTHON} lacks Stable-Baselines3 or {package}; SHOAL_SB3_PYTHON may name another interpreter")
+        pytest.skip(
+            f"{PYTHON} lacks Stable-Baselines3 or {package}; SHOAL_TRAINERS_PYTHON may name another interpreter"
+        )
     experiment = load(EXPERIMENTS / f"{name}.yaml")
     trainers = make_plan(replace(experiment, python=PYTHON, config=experiment.config | SMALL)).kind.tunable
     assert isinstance(trainers, Trainers)

@@ -19,8 +19,8 @@ from shoal.run.loop import train
 from shoal.trainers.trainers import TrainerProcesses
 
 HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else ""
-SB3 = os.environ.get("SHOAL_SB3_PYTHON", HERE)
-RL_GAMES = os.environ.get("SHOAL_RL_GAMES_PYTHON", "")
+SB3 = os.environ.get("SHOAL_TRAINERS_PYTHON", HERE)
+RL_GAMES = os.environ.get("SHOAL_TRAINERS_PYTHON", "")
 TASK = Path(__file__).parents[1] / "support" / "rl_games" / "cartpole.yaml"
 
 # Two shards of one process against two ranks of one shard each.
@@ -30,7 +30,7 @@ FLAGS += " --method pbt --set method.select=winner_takes_all"  # so that somebod
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SB3, reason="SHOAL_SB3_PYTHON names no interpreter that has Stable-Baselines3")
+@pytest.mark.skipif(not SB3, reason="SHOAL_TRAINERS_PYTHON names no interpreter that has Stable-Baselines3")
 def test_sb3_over_mpi(tmp_path: Path) -> None:
     lineages = []
     for ranks in (1, 2):
@@ -46,7 +46,7 @@ def test_sb3_over_mpi(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not RL_GAMES, reason="SHOAL_RL_GAMES_PYTHON names no interpreter that has rl_games")
+@pytest.mark.skipif(not RL_GAMES, reason="SHOAL_TRAINERS_PYTHON names no interpreter that has rl_games")
 def test_rl_games_through_a_directory(tmp_path: Path) -> None:
     """Workers one after another: the later one copies what the first has published."""
     best = {"name": "pbt", "select": "winner_takes_all"}
@@ -64,7 +64,7 @@ def test_rl_games_through_a_directory(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SB3, reason="SHOAL_SB3_PYTHON names no interpreter that has Stable-Baselines3")
+@pytest.mark.skipif(not SB3, reason="SHOAL_TRAINERS_PYTHON names no interpreter that has Stable-Baselines3")
 def test_sb3_follows_what_ppo_found(tmp_path: Path) -> None:
     train(tiny(tmp_path / "own"))
     theirs = Experiment(

@@ -16,10 +16,10 @@ from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess
 
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
-PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
+PYTHON = os.environ.get("SHOAL_TRAINERS_PYTHON", sys.executable)
 pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None and "SHOAL_SB3_PYTHON" not in os.environ,
-    reason="PyTorch is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it",
+    importlib.util.find_spec("torch") is None and "SHOAL_TRAINERS_PYTHON" not in os.environ,
+    reason="PyTorch is not installed here, and SHOAL_TRAINERS_PYTHON names no interpreter that has it",
 )
 
 

@@ -16,8 +16,8 @@ from shoal.testing import TrainerContract
 from shoal.trainers.process import Raised, Recipe, TrainerProcess, limited
 from shoal.trainers.remote import RemoteTrainer
 
-PYTHON = os.environ.get("SHOAL_RL_GAMES_PYTHON", "")
-pytestmark = pytest.mark.skipif(not PYTHON, reason="SHOAL_RL_GAMES_PYTHON names no interpreter that has rl_games")
+PYTHON = os.environ.get("SHOAL_TRAINERS_PYTHON", "")
+pytestmark = pytest.mark.skipif(not PYTHON, reason="SHOAL_TRAINERS_PYTHON names no interpreter that has rl_games")
 
 ROOT = Path(__file__).parents[2]
 TASKS = ROOT / "tests" / "support" / "rl_games"

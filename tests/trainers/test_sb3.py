@@ -30,11 +30,11 @@ from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.trainers import own_folders
 
-PYTHON = os.environ.get("SHOAL_SB3_PYTHON", sys.executable)
+PYTHON = os.environ.get("SHOAL_TRAINERS_PYTHON", sys.executable)
 here = importlib.util.find_spec("stable_baselines3") is not None
 pytestmark = pytest.mark.skipif(
-    not here and "SHOAL_SB3_PYTHON" not in os.environ,
-    reason="Stable-Baselines3 is not installed here, and SHOAL_SB3_PYTHON names no interpreter that has it",
+    not here and "SHOAL_TRAINERS_PYTHON" not in os.environ,
+    reason="Stable-Baselines3 is not installed here, and SHOAL_TRAINERS_PYTHON names no interpreter that has it",
 )
 
 SMALL = {"policy_kwargs": {"net_arch": [16]}, "device": "cpu"}
