@@ -60,7 +60,9 @@ def test_no_other_run_comes_of_it(run: Path, path: str) -> None:
     before = (run / "experiment.yaml").read_bytes()
     with pytest.raises(BadInput) as error:
         resume(run, **CHANGES[path])
-    advice = "start a new one with `shoal train --init-from RUN" if path == "population" else "may change: generations, "
+    advice = (
+        "start a new one with `shoal train --init-from RUN" if path == "population" else "may change: generations, "
+    )
     assert str(error.value).startswith(f"{path}: cannot change in a resumed run; {advice}")
     assert (run / "experiment.yaml").read_bytes() == before
 
