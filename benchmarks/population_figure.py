@@ -1,5 +1,6 @@
-"""Scores against the number of members at equal time, from the CSV of `experiments/studies/population.yaml`: a picture with
-a panel for each task and one for all together, and the tables of docs/results/population.md.
+"""Scores against the number of members at equal time, from the CSV of `experiments/studies/population.yaml` and of
+`benchmarks/studies/population-128.yaml`: a picture with a panel for each task and one for all together, and the first tables
+of docs/results/population.md.
 
     python benchmarks/population_figure.py docs/images/population.svg
 """
@@ -117,7 +118,7 @@ def main() -> None:
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = path.name
     scaled, found = scores("population"), returns("population")
-    figure(path, scaled, found)
+    figure(path, scaled | scores("population-128"), found | returns("population-128"))
     tables(scaled, found)
 
 
