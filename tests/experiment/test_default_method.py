@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from support.runs import CONFIG, tiny
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
 from shoal.experiment.plan import make_plan
-from shoal.experiment.rules import check, check_tuned
-from shoal.run.loop import train
+from shoal.experiment.rules import check
 
 DIRECTORY = {"exchange": {"name": "directory", "workspace": "w"}}
 EXTERNAL = {"agent": "support.trainers:Sound", "env": "bandit", "config": {}, "fitness": {}}
@@ -105,35 +103,3 @@ def test_what_cannot_end_members_refuses_to(changes: dict[str, Any], said: Said)
     with pytest.raises(BadInput) as caught:
         make_plan(tiny(method="successive_halving", **{"config": CONFIG} | changes))
     said(caught.value)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"population": 4, "method": {"name": "pbt", "default_members": 0.75}},
-        {"population": 2, "method": {"name": "pbt", "default_members": 0.99}},
-        {"population": 2, "method": None, "shards": 2},
-        {"population": 2, "method": None} | EXTERNAL,
-    ],
-    ids=shown,
-)
-def test_a_run_does_not_begin_with_a_single_tuned_member(tmp_path: Path, changes: dict[str, Any], said: Said) -> None:
-    """It could copy nobody: the run would be a random search without a word."""
-    with pytest.raises(BadInput) as caught:
-        train(tiny(tmp_path / "runs" / "r", **changes))
-    said(caught.value)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"population": 3, "method": {"name": "pbt", "default_members": 0.5}},
-        {"population": 2, "method": {"name": "pbt", "default_members": 0.5, "select": "keep"}},
-        {"population": 2, "method": None},
-        {"population": 2, "method": None} | DIRECTORY,
-    ],
-    ids=shown,
-)
-def test_one_suffices_where_it_copies_nobody_or_members_of_other_workers(changes: dict[str, Any]) -> None:
-    check_tuned(e := tiny(**changes), check(e))

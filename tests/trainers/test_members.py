@@ -624,7 +624,7 @@ def test_a_trainers_file_is_a_model_that_samples_by_itself(whole: Path, tmp_path
 )
 def test_the_exit_code_of_a_run_whose_trainer_fails(tmp_path: Path, at_once: list[str], later: list[str]) -> None:
     """2 where there is nothing to keep, 1 where the run can be resumed."""
-    told = f"train --env none --population 2 --method pbt --interval 40 --quiet --run-dir {tmp_path / 'r'}".split()
+    told = f"train --env none --population 2 --interval 40 --quiet --run-dir {tmp_path / 'r'}".split()
     few = ["--set", "final_episodes=2", "fitness.episodes=2", "processes.count=1"]
     outcome = shoal(*told, "--agent", f"support.trainers:{at_once[0]}", *few, *at_once[1:])
     assert outcome.code == 2 and not (tmp_path / "r" / "experiment.yaml").exists(), outcome.err
@@ -664,7 +664,7 @@ def test_what_coordinates_trainers_leaves_the_devices_alone(tmp_path: Path, monk
 @pytest.mark.slow
 def test_trainers_where_jax_has_no_device(tmp_path: Path) -> None:
     changes = [f"--set={name}={value}" for name, value in (("agent", SOUND), ("env", "none"), ("space", "null"))]
-    given = ["--population=2", "--method=pbt", "--generations=2", "--interval=40", "--run-dir=run", *changes]
+    given = ["--population=2", "--generations=2", "--interval=40", "--run-dir=run", *changes]
     own = {"JAX_PLATFORMS": "nope", "PYTHONPATH": os.pathsep.join(sys.path)}
     with runs.start("train", *given, cwd=tmp_path, **own) as process:
         out, err = process.communicate(timeout=120)

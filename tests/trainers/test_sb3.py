@@ -363,8 +363,8 @@ def test_masks_in_a_run(where, tmp_path):
         SMALL | {"n_steps": 16, "batch_size": 16} | ({"policy": "MultiInputPolicy"} if where == "observation" else {})
     )
     settings = {"env": "support.masked:Masked", "env_options": {"where": where}, "agent": "sb3:MaskablePPO"}
-    settings |= {"python": PYTHON, "method": "pbt", "population": 2, "generations": 1, "interval": 64}
-    result = train(Experiment(**settings, config=config, final_episodes=4, run_dir=str(tmp_path / "r")))
+    settings |= {"python": PYTHON, "population": 2, "generations": 1, "interval": 64, "final_episodes": 4}
+    result = train(Experiment(**settings, config=config, run_dir=str(tmp_path / "r")))
     assert result.summary["champion"]["evaluation"]["episodes"] == 4
 
 
@@ -522,8 +522,8 @@ print(PPO.load(file).predict(normalizer.normalize_obs(obs), deterministic=True)[
 def test_a_champion_goes_back_to_sb3(tmp_path):
     """`PPO.load` gives a model that acts as the champion does."""
     run, config = tmp_path / "r", {"n_envs": 2, "n_steps": 32, "normalize": True}
-    settings = {"env": "gym:CartPole-v1", "agent": "sb3:PPO", "python": PYTHON, "population": 2, "method": "pbt"}
-    train(Experiment(**settings, generations=2, interval=64, config=config, final_episodes=2, run_dir=str(run)))
+    settings = {"env": "gym:CartPole-v1", "agent": "sb3:PPO", "python": PYTHON, "population": 2, "generations": 2}
+    train(Experiment(**settings, interval=64, config=config, final_episodes=2, run_dir=str(run)))
     outcome = shoal("export", run, tmp_path / "model.zip", "--trust-code")
     assert outcome.code == 0, outcome.err
     obs = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)

@@ -18,7 +18,6 @@ from shoal.members.protocol import Kind
 from shoal.methods import METHODS
 from shoal.methods.method import Method
 from shoal.methods.parts import method_of
-from shoal.methods.pbt import Pbt, needed
 from shoal.methods.ranges import validate
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -306,15 +305,3 @@ def no_agent(agent: Any, name: str, method: Method) -> BadField:
         return unknown("agent", agent, method.agents)
     advice = f"{agent} goes with method {' or '.join(others)}"
     return BadField("agent", f"method {name} trains {known}", advice, value=agent)
-
-
-def check_tuned(e: Experiment, method: Method) -> None:
-    """Raise BadInput where a run is to begin with too few tuned members for one to copy another: the others hold the default
-    hyperparameters. Workers of a directory copy members of others too; where members end, the last ones copy nobody."""
-    if _worker(e) or method.ends_members or not (isinstance(method, Pbt) and method.copies):
-        return
-    tuned, needs = e.population - method.defaults_among(e.population), needed(method.select)
-    if tuned < needs:
-        leaves = f"method.default_members = {method.default_members:g} leaves {tuned} of them tuned"
-        problem = f"{leaves}, and selection by {type(method.select).__name__} needs at least {needs}"
-        raise BadField("population", problem, "raise it, or lower method.default_members", value=e.population)

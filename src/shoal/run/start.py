@@ -26,7 +26,6 @@ from shoal.experiment import plan_text
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
-from shoal.experiment.rules import check_tuned
 from shoal.members.devices import prepare
 from shoal.records.callback import about_method
 from shoal.records.jsonl import last_line
@@ -109,7 +108,6 @@ def run_name(plan: Plan) -> str:
 
 def begin(c: Context) -> State:
     """A new run directory and a first population. Raises BadInput."""
-    check_tuned(c.experiment, c.plan.method)
     if c.leading:
         c.files.check_free(c.plan.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
     check_memory(c.plan)

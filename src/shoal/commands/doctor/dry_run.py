@@ -64,8 +64,6 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
     """Two short generations of the whole run, in a temporary directory."""
     e, watch, method = plan.experiment, _Watch(), plan.experiment.method
     at_once = method | ({"burn_in": 0} if "burn_in" in method else {})
-    if e.exchange.name == "directory" and "default_members" in method:
-        at_once["default_members"] = 0  # alone, one tuned member could copy nobody
     kind, rollouts = plan.kind.compiled, min(plan.iterations, ROLLOUTS)
     interval = rollouts * plan.steps // plan.iterations if plan.steps else e.interval
     with tempfile.TemporaryDirectory(prefix="shoal-doctor-") as folder:
