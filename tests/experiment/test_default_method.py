@@ -11,6 +11,7 @@ from support.runs import CONFIG, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
+from shoal.experiment import plan_text
 from shoal.experiment.plan import make_plan
 from shoal.experiment.rules import check
 
@@ -103,3 +104,19 @@ def test_what_cannot_end_members_refuses_to(changes: dict[str, Any], said: Said)
     with pytest.raises(BadInput) as caught:
         make_plan(tiny(method="successive_halving", **{"config": CONFIG} | changes))
     said(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "alone"),
+    [
+        ({"population": 4, "method": {"name": "pbt", "default_members": 0.75}}, True),
+        ({"population": 2, "method": None, "shards": 2}, True),
+        ({"population": 3, "method": {"name": "pbt", "default_members": 0.5}}, False),
+        ({"population": 2, "method": {"name": "pbt", "default_members": 0.5, "select": "keep"}}, False),
+        ({"population": 2, "method": None}, False),
+        ({"population": 2, "method": None} | DIRECTORY, False),
+    ],
+    ids=shown,
+)
+def test_a_run_says_where_a_single_tuned_member_copies_nobody(changes: dict[str, Any], alone: bool) -> None:
+    assert bool(plan_text.tuned_alone(make_plan(tiny(**changes)))) == alone

@@ -58,6 +58,15 @@ def rungs(plan: Plan) -> str:
     return "; ".join(parts)
 
 
+def tuned_alone(plan: Plan) -> str:
+    """Advice where default members leave too few tuned ones for one to copy another; those of a workspace copy members of
+    other workers, and where a rung ends members the last ones copy nobody anyway."""
+    e, method = plan.experiment, plan.method
+    if method.ends_members or e.exchange.name == "directory" or not method.tuned_alone(e.population):
+        return ""
+    return "too few tuned members for one to copy another: raise population, or lower method.default_members"
+
+
 def normalised(plan: Plan) -> str:
     """A warning where the environment itself normalises what it gives, with what to do; else nothing."""
     kind = plan.kind.compiled

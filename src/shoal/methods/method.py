@@ -51,6 +51,10 @@ class Method(ABC):
         """True where members may copy one another."""
         return False
 
+    def tuned_alone(self, population: int) -> bool:
+        """True where, of a population of this size, too few members are tuned for one to copy another."""
+        return False
+
     @property
     def explanation(self) -> str:
         """An explanation of the decisions between generations, for readers of the report."""

@@ -78,7 +78,7 @@ class Display(Callback):
             self._say("space is empty: all members have the same hyperparameters", "dim")
         if differing := ", ".join(f"config.{name}" for name in choices(e)):
             self._say(f"{len(structures(e))} structures by {differing}: members of one train side by side", "dim")
-        if text := plan_text.rungs(plan):
+        if text := plan_text.rungs(plan) or plan_text.tuned_alone(plan):
             self._say(text, "dim")
         if text := plan_text.normalised(plan):
             self._say(f"normalised {text}", "dim")
