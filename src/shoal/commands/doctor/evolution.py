@@ -87,11 +87,11 @@ def _simulate(plan: Plan, episodes: int) -> tuple[list[int], bool]:
     evolver = method.evolver(plan.search, n)
     rows, steps = np.arange(n), np.full(n, max(plan.steps, method.burn_in, 1))
     std, played = np.full(n, 0.01 if episodes > 1 else np.nan), np.full(n, episodes)
-    state, hyper = evolver.init((0,), rows)
+    first, hyper = evolver.init((0,), rows)
     for i in range(TRIALS):
         fitness = np.random.default_rng(i).permutation(n).astype(np.float64)
         stats = PopulationStats(rows, np.full(n, i), steps, fitness, std, played, hyper)
-        state, decision = evolver.decide((i,), state, stats, rows)
+        _, decision = evolver.decide((i,), first, stats, rows)  # whose bandit has nothing to learn, which takes long
         assert isinstance(decision, Decision)  # of members that copy
         counts.append(int((decision.parents != rows).sum()))
         safe &= bool(decision.parents[fitness.argmax()] == fitness.argmax())
