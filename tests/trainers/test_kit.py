@@ -24,7 +24,7 @@ CHECKS = {name for name in vars(checks) if name.startswith("check_")}
 
 # Which check finds what is broken, and what it says.
 BROKEN = {
-    "Boastful": ("description", "agent.space: 'speed' does not exist; did you mean greed"),
+    "Boastful": ("description", "agent.space: 'speed' does not exist; choose from greed, momentum, rate"),
     "Unseeded": ("seeds", "begin must seed every generator"),
     "OneSeed": ("seeds", "the seed of begin has no effect"),
     "OneBirth": ("seeds", "the seed of make has no effect"),
