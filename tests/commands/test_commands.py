@@ -191,15 +191,15 @@ def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        ["--set", "hyper.epochs=1", "--set=final_episodes=3"],
-        ["--set", "hyper.epochs=1", "final_episodes=3"],
-        ["--set", "hyper.epochs", "1", "--set", "final_episodes", "3"],
+        ["--set", "hyper.epochs=1", "--set=seed=3"],
+        ["--set", "hyper.epochs=1", "seed=3"],
+        ["--set", "hyper.epochs", "1", "--set", "seed", "3"],
     ],
 )
 def test_set_several(tmp_path: Path, given: list[str]) -> None:
     assert shoal(*flags(tmp_path / "r", "--quiet", *given, generations=1)).code == 0
     written = load(tmp_path / "r/experiment.yaml")
-    assert (written.hyper["epochs"], written.final_episodes) == (1.0, 3)
+    assert (written.hyper["epochs"], written.seed) == (1.0, 3)
 
 
 def test_flags_of_their_own(tmp_path: Path) -> None:

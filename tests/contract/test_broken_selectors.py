@@ -102,7 +102,9 @@ def test_a_selector_that_fails_later_keeps_the_checkpoints(tmp_path: Path, ill: 
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"config": CONFIG | {"layers": {"choices": [[8], [16]]}}}], ids=["one structure", "two structures"]
+    "changes",
+    [{}, pytest.param({"config": CONFIG | {"layers": {"choices": [[8], [16]]}}}, marks=pytest.mark.slow)],
+    ids=["one structure", "two structures"],
 )
 def test_a_selector_that_says_it_does_not_copy_is_held_to_that(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Members of several structures rely on it: weights of one do not fit another."""

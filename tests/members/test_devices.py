@@ -303,6 +303,7 @@ def test_learning_is_traced_for_its_metrics_and_for_its_program(tmp_path: Path) 
     assert len(traced) == 2
 
 
+@pytest.mark.slow
 def test_the_final_evaluation_plays_the_same_episodes_on_any_number_of_devices(monkeypatch):
     """Also where the members of a run that halves take turns, as many at a time as there are devices."""
     agent, every, played = make_agent("ppo", layers=(), normalise_observations=False), jax.devices(), []

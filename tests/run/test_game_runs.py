@@ -75,6 +75,7 @@ def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     same_run(run, tmp_path / "half")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trace_cache")
 def test_fitness_is_exact_for_members_of_two_structures(tmp_path: Path) -> None:
     """It is minus the exploitability of each member alone; and payoffs are those between members of both structures."""
