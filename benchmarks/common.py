@@ -89,7 +89,7 @@ def timed_generations(
         shard.evaluate(generation)
         shared = crew.share(metrics, False, 0.0)
         decide = partial(plan.evolver.decide, (0, generation, 1), evolution)
-        evolution = crew.evolve(shared, decide, ()).evolution
+        evolution = crew.evolve(shared, decide).evolution
         times.append((trained, time.perf_counter() - start))
     shard.close()
     return times[COMPILING:]
