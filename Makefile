@@ -23,7 +23,7 @@ help:           ## show this list
 train: .venv/core   ## train a population on Pendulum and say what to look at
 	$(BIN)/shoal train experiments/pendulum.yaml
 
-# Most tests compile longer than they run, so that compiling less thoroughly saves more than half of the time. These do not:
+# Most tests compile longer than they run, so that compiling less thoroughly saves half of the time. These do not:
 LONG := tests/learn tests/faults tests/contract/test_same_bits.py
 QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
