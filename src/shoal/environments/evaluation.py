@@ -30,3 +30,8 @@ class EvaluationConfig:
     measures: tuple[Objective, ...] = (None,)
     levels: Spans = field(default_factory=dict)
     measured_on: Literal["validation", "train"] = "validation"
+
+    @property
+    def purposes(self) -> int:
+        """Number of purposes of which an evaluation plays E episodes each: with levels two, train and validation."""
+        return 2 if self.levels else 1

@@ -18,7 +18,7 @@ def evaluation(plan: Plan) -> str:
     if kind is None or not (plan.steps and kind.environment.episode_limit) or plan.evaluation.source == "training":
         return ""
     limit = min(kind.environment.episode_limit, limit)
-    episodes = plan.evaluation.episodes * (2 if plan.evaluation.levels else 1)
+    episodes = plan.evaluation.episodes * plan.evaluation.purposes
     return f"{episodes:,} episodes of at most {limit:,} steps: up to {episodes * limit / plan.steps:.0%} of an interval"
 
 

@@ -144,8 +144,7 @@ def _live(c: Context, state: State) -> tuple[State, Generation, Callable[[], Con
 
 def _episode_length(c: Context, state: State, shared: KnownMembers, steps: int) -> float:
     """Mean steps of the episodes that measured a generation, with those of all so far; 0 where that is not known."""
-    purposes = 2 if c.plan.evaluation.levels else 1  # as many episodes on levels of each, of which one says the fitness
-    measured = purposes * int(shared.stats.episodes.sum())
+    measured = c.plan.evaluation.purposes * int(shared.stats.episodes.sum())  # stats count those of one purpose
     training = c.experiment.fitness.source == "training"
     new = steps - state.steps if training else shared.evaluation_steps - state.evaluation_steps
     return new / measured if measured else 0.0
