@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 WIDE = 1000  # characters in a line of a file or a pipe
 
 
+@started_here()
 def code_of(command: Callable[[], int]) -> int:
     """Run a command, print its error, return its exit code. Restores sys.path."""
     path = list(sys.path)
     for stream in (sys.stdout, sys.stderr):
         speakable(stream)
-    with started_here():
-        try:
-            code = command()
-        except BadInput as error:
-            code = fail(str(error), BAD_INPUT)
-        except BrokenPipeError:  # as with `| head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = DONE
-        except OSError as error:
-            code = fail(shortened(described(error)), FAILED)
-        except KeyboardInterrupt as heard:
-            code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
-        finally:
-            sys.path[:] = path
+    try:
+        code = command()
+    except BadInput as error:
+        code = fail(str(error), BAD_INPUT)
+    except BrokenPipeError:  # as with `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = DONE
+    except OSError as error:
+        code = fail(shortened(described(error)), FAILED)
+    except KeyboardInterrupt as heard:
+        code = fail("interrupted", BY_SIGNAL + (heard.args or (SIGINT,))[0])
+    finally:
+        sys.path[:] = path
     return ending(code)
 
 
