@@ -139,8 +139,8 @@ class Shard(Tester, Protocol):
         """
 
     def learned(self) -> Callable[[int], PyTree]:
-        """What each individual has learned by now, by its row: the first part of its `snapshot`. It can be asked for until
-        the shard trains on, and is kept for as long as this function is."""
+        """A function that gives the first part of the `snapshot` of now, by the row of an individual. It may be called until
+        the shard trains on, and keeps what was learned for as long as it lives itself."""
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
