@@ -43,10 +43,12 @@ WHOLES = PrimitiveConstructorSpec(
     is_instance=lambda value: isinstance(value, tuple),
     str_from_instance=lambda value: [*map(str, value)],
 )
-REAL = replace(
-    WHOLE,
+REAL = PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="N",
     instance_from_str=lambda given: _real(given[0]),
     is_instance=lambda value: value is None or isinstance(value, float | int),
+    str_from_instance=lambda value: [str(value)],
 )
 
 
