@@ -251,11 +251,9 @@ PERTURBED: dict[str, Path] = {}
 
 
 def evolution(path: Path) -> dict[str, Any]:
-    """A run as it evolved: but for the shards in its checkpoint, and for steps of the mean, which each of them makes."""
+    """A run as it evolved: but for the shards in its checkpoint."""
     told = record(path)
     told["arrays"] = {name: x.tobytes() for name, x in told["arrays"].items() if "shard" not in name}
-    told["metrics"] = [{k: v for k, v in row.items() if k != "evaluation_steps"} for row in told["metrics"]]
-    told["result"].pop("evaluation_steps")
     told["manifests"] = told["manifests"][1:]
     return told
 

@@ -13,13 +13,17 @@ from shoal.core.types import Metrics
 
 
 class OfMean(NamedTuple):
-    """Evaluation of the mean."""
+    """Evaluation of the mean.
+
+    steps: environment steps of it
+    """
 
     fitness: float = np.nan
     std: float = np.nan
     episodes: int = 0
     beside_members: float = np.nan  # its return in the episodes of the members
     metrics: Mapping[str, np.ndarray] = MappingProxyType({})  # [1] each: on the levels of each purpose
+    steps: int = 0
 
 
 def mean_of(members: PopulationStats, metrics: Metrics, of_mean: OfMean) -> tuple[PopulationStats, Metrics]:

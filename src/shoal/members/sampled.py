@@ -108,7 +108,6 @@ class SampledShard(CompiledShard):
         self.population = self.population._replace(shared=shared)
         self._measured_in, members = generation, lengths[:-1].sum(1, dtype=np.int64)
         self._steps, self._new_steps = self._steps + members, members
-        self.count_evaluation(int(lengths[-1].sum(dtype=np.int64)))
         fitness, std, counted = summarise(returns)
         fitness = np.where(np.isfinite(fitness), fitness, np.nan)
         self._fitness, self._std, self._counted = fitness[:-1], std[:-1], counted[:-1]
@@ -116,9 +115,10 @@ class SampledShard(CompiledShard):
             self._fitness = np.where(self._finite(self.population.members), self._fitness, np.nan)
         sound = bool(self._sound(self.population))
         first = fitness[-1] if sound else np.nan
-        self._of_mean = OfMean(first, std[-1], counted[-1], first)
+        self._of_mean = OfMean(first, std[-1], counted[-1], first, steps=int(lengths[-1].sum(dtype=np.int64)))
         if self._evaluation.levels:
             self._measure_mean(generation, sound)
+        self._count_mean()
         return {}
 
     def _measure_mean(self, generation: int, sound: bool) -> None:
@@ -127,14 +127,18 @@ class SampledShard(CompiledShard):
         key = self._key(generation, "evaluate validation")
         policy = Policy(self._mean(self.population), hyper)
         played = self.test([policy], key, self._evaluation.episodes, "validation")
-        self.count_evaluation(played.steps)
         mean, std, counted = (x[0] for x in summarise(played.returns))
         trained = self._of_mean
         metrics = of_levels(np.array([trained.fitness]), np.array([mean if sound else np.nan]))
         if self._evaluation.measured_on == "validation":
             fitness = mean if sound and np.isfinite(mean) else np.nan
             trained = trained._replace(fitness=fitness, std=std, episodes=counted)
-        self._of_mean = trained._replace(metrics=metrics)
+        self._of_mean = trained._replace(metrics=metrics, steps=trained.steps + played.steps)
+
+    def _count_mean(self) -> None:
+        """Count its evaluation once, though every shard makes it: budgets must not depend on shards."""
+        if self.uid[0] == 0:
+            self.count_evaluation(self._of_mean.steps)
 
     def measured(self) -> np.ndarray:
         """The results of the last `evaluate`, float64 [N, MEASURED]: steps, fitness, standard deviation, episodes."""
@@ -142,12 +146,13 @@ class SampledShard(CompiledShard):
 
     def accept(self, generation: int, rows: np.ndarray, other: SampledShard) -> None:
         """Take the results `rows` of another process where this shard has not measured; those of the mean from `other`."""
+        self._of_mean = other._of_mean
         if self._measured_in != generation:
             self._measured_in, self._generation = generation, generation
             self._new_steps, self._counted = rows[:, 0].astype(np.int64), rows[:, 3].astype(np.int64)
             self._fitness, self._std = rows[:, 1], rows[:, 2]
             self._steps = self._steps + self._new_steps
-        self._of_mean = other._of_mean
+            self._count_mean()
         self.take_shared(other)
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
