@@ -137,6 +137,13 @@ def test_runs_without_a_time_of_one(said: Said, changes: dict[str, Any]) -> None
     said(str(caught.value))
 
 
+def test_where_one_is_free_and_the_method_needs_two(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auto_population, "timed", lambda plan, n, iterations: (iterations * float(n), 0.1))
+    with pytest.raises(BadInput) as caught:
+        train(tiny(population="auto"))
+    said(str(caught.value))
+
+
 @pytest.mark.usefixtures("four_free")
 @pytest.mark.parametrize(
     ("method", "taken"),

@@ -64,7 +64,8 @@ def permitted(experiment: Experiment, found: FreeMembers) -> int:
     try:
         return _first_permitted(experiment, free[::-1])
     except BadInput as error:
-        problem = f"{found.members:,} members take the time of one here; {error}"
+        which = f"{found.members:,}" if found.members > 1 else "no two"
+        problem = f"{which} members take the time of one here; {error}"
         raise BadField("population", problem, value="auto") from error
 
 
