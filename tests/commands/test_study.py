@@ -25,12 +25,14 @@ from support.runs import rows as lines
 
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadField
+from shoal.core.interrupts import Failed
 from shoal.distributed.directory import probe
 from shoal.distributed.lease import Lease
 from shoal.experiment.files import dump
 from shoal.experiment.plan import make_plan
 from shoal.records.screen import Output
 from shoal.run import control
+from shoal.study import scheduler
 from shoal.study.scheduler import run_study
 
 ARMS = {"pbt": {}, "control": {"method": "independent"}, "again": {"replay": "pbt"}}
@@ -198,6 +200,18 @@ def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "out/runs/pbt/0").unlink()
     assert shoal("study", tmp_path / "compare.yaml", "--workspace", tmp_path / "out").code == 0
     assert len(rows(tmp_path / "out")) == 3 and not list((tmp_path / "out/failures").rglob("*.txt"))
+
+
+def test_what_fails_in_a_run_is_told_without_resuming_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts the study again goes on with all of its runs."""
+
+    def end(experiment: Any, *arguments: Any) -> None:
+        raise Failed(Path(experiment.run_dir), RuntimeError("the simulator is gone"))
+
+    monkeypatch.setattr(scheduler, "to_the_end", end)
+    done = shoal("study", file(tmp_path, arms={"a": {}}), "--workspace", tmp_path / "out")
+    assert done.code == 1
+    assert "a 0: failed: the simulator is gone\n" in done.out and "resume" not in done.out
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])

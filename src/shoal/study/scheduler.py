@@ -163,9 +163,11 @@ class Scheduler(Callback):
                 runs.append(run)
             if trial.sequence is not None:
                 put_together(self._path / trial.key.place, runs)
-        except (BadInput, Failed) as error:
-            if isinstance(error, Failed) and isinstance(error.__cause__, OSError):
+        except Failed as error:
+            if isinstance(error.__cause__, OSError):
                 raise
+            return " ".join(error.reason.splitlines())  # the study is started again, and not the run resumed
+        except BadInput as error:
             return " ".join(str(error).splitlines())
         except (Interrupted, OSError):
             raise
