@@ -11,7 +11,8 @@ from pathlib import Path
 
 import matplotlib
 import numpy as np
-from figures import comparisons, returns, scores
+import tables
+from figures import returns, scores
 from matplotlib import pyplot as plt
 
 from shoal.report.palette import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
@@ -95,22 +96,6 @@ def against(scaled: dict[str, np.ndarray]) -> list[tuple[str, str]]:
     return pairs
 
 
-def tables(scaled: dict[str, np.ndarray], found: dict[str, dict[str, np.ndarray]]) -> None:
-    seeds = len(scaled[ONE])
-    print("| arm | interquartile mean | 95 % interval | mean | seeds |\n|---|---:|---:|---:|---:|")
-    for arm in sorted(scaled, key=lambda arm: -statistics.interquartile_mean(scaled[arm])):
-        middle, low, high = statistics.middle(scaled[arm])
-        print(f"| {arm} | {middle:.4g} | {low:.4g} to {high:.4g} | {scaled[arm].mean():.4g} | {seeds} |")
-    tasks = list(found[ONE])
-    print(f"\n| mean | {' | '.join(tasks)} |\n|---|{'---:|' * len(tasks)}")
-    for arm, of in found.items():
-        print(f"| {arm} | {' | '.join(f'{of[task].mean():.4g}' for task in tasks)} |")
-    known = comparisons(scaled)
-    print("\n| arm | against | probability of improvement | p |\n|---|---|---:|---:|")
-    for one, other in against(scaled):
-        print(f"| {one} | {other} | {known[one, other].cells()} |")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("picture", type=Path)
@@ -119,7 +104,9 @@ def main() -> None:
     matplotlib.rcParams["svg.hashsalt"] = path.name
     scaled, found = scores("population"), returns("population")
     figure(path, scaled | scores("population-128"), found | returns("population-128"))
-    tables(scaled, found)
+    tables.arms(scaled)
+    tables.means(found)
+    tables.pairs(scaled, against(scaled))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,7 @@ CASES = {
     "startup": "--repeats 1 --generations 8 --interval 1024",
     "study_runs": "--envs CartPole-v1 --runs 1",
     "suggestions": "--methods pb2 --seeds 1 --population 4 --generations 16",
+    "tables": "population-128",
     "update_cell": f"--cell {json.dumps(CELL, separators=(',', ':'))}",
     "update_step": f"--agents td3 --steps 1 --populations 1 --methods parallel vectorised --calls 5 {BRIEFLY}",
     "baselines/matrix_rate": f"--threads 1 {BRIEFLY}",
