@@ -1,4 +1,5 @@
-"""The tables of a page of docs/results, from the CSV files there: arms, means of tasks, and every pair of arms.
+"""The tables of a page of docs/results, from the CSV file of a study there: arms, means of tasks, and every pair
+of arms.
 
     python benchmarks/tables.py default-ten-seeds
 """
