@@ -7,10 +7,12 @@ PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Modules are compiled once, and not by each of the many processes of tests, as some images of containers ask of Python.
 unexport PYTHONDONTWRITEBYTECODE
+# Modules are compiled when they are first imported: most never are.
+PIP := bin/python -m pip install --quiet --no-compile
 # Install packages into an environment, both given. uv takes a tenth of the time of pip, which does it where uv cannot, as
 # behind a mirror that only pip is told of.
 install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --constraint constraints.txt $(2) || \
-	$(1)/bin/python -m pip install --quiet --constraint constraints.txt $(2)
+	$(1)/$(PIP) --constraint constraints.txt $(2)
 
 .PHONY: help train test learn alike trainers slurm slurm-packages check format docs package pictures newest clean cli-page
 
@@ -19,7 +21,7 @@ help:           ## show this list
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt uv
+	.venv/$(PIP) --constraint constraints.txt uv
 	$(call install,.venv,--editable .)
 	@touch $@
 
@@ -58,9 +60,9 @@ alike: .venv/dev    ## contract tests of all other agents and methods, and Effec
 # PyBullet is ready-made for Python 3.11 alone; elsewhere its test is skipped.
 .venv/trainers: .venv/dev
 	$(PYTHON) -m venv .venv/trainers
-	.venv/trainers/bin/python -m pip install --quiet --constraint constraints.txt torch stable-baselines3 sb3-contrib gymnasium
-	.venv/trainers/bin/python -m pip install --quiet rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
-	-.venv/trainers/bin/python -m pip install --quiet --only-binary :all: pybullet==3.2.7 pybullet_envs_gymnasium==0.6.0
+	.venv/trainers/$(PIP) --constraint constraints.txt torch stable-baselines3 sb3-contrib gymnasium
+	.venv/trainers/$(PIP) rl-games==1.6.5 'psutil<6' gymnasium==1.3.0
+	-.venv/trainers/$(PIP) --only-binary :all: pybullet==3.2.7 pybullet_envs_gymnasium==0.6.0
 
 .venv/ray: .venv/dev
 	$(PYTHON) -m venv .venv/ray
@@ -119,7 +121,7 @@ pictures: .venv/dev ## the pictures of README: the run of `make train`, and the 
 
 newest:         ## the tests with the newest versions that pyproject.toml allows
 	$(PYTHON) -m venv .venv/newest
-	.venv/newest/bin/python -m pip install --quiet --upgrade --editable '.[test]'
+	.venv/newest/$(PIP) --upgrade --editable '.[test]'
 	JAX_DISABLE_MOST_OPTIMIZATIONS=1 .venv/newest/bin/python -m pytest -n $(WORKERS) --dist loadfile -m 'not slow'
 
 clean:          ## remove the environment and caches, not the runs
