@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from shoal.core.errors import BadField
@@ -56,9 +57,17 @@ def make(env: str, options: dict[str, Any]) -> Environment:
     """The environment of a full id, as `suites.resolve` gives it."""
     suite, _, name = env.partition(":")
     if suite in SUITES:
-        return SUITES[suite].make(name, options)
+        known = SUITES[suite].on_device and all(isinstance(x, (bool, int, float, str)) for x in options.values())
+        return _made_once(suite, name, **options) if known else SUITES[suite].make(name, options)
     factory = import_from(env, "env")
     return made_by(factory, call_own("env_options", env, factory, **options), env, options)
+
+
+@lru_cache(maxsize=16, typed=True)
+def _made_once(suite: str, name: str, /, **options: Any) -> Environment:
+    """An environment on the device, which is nothing but functions: runs and arms of a study share it, as it is traced to
+    be made."""
+    return SUITES[suite].make(name, options)
 
 
 def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> Environment:
