@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import build_run, tiny
 from support.shards import gradient_trained
 from support.tiny import hyper_of, kinds, make_agent, member, same, walk
@@ -254,7 +255,11 @@ def test_memory_of_a_child(pair):
 
 
 @pytest.mark.parametrize(
-    ("agent", "replay", "shards"), [("dqn", "keep", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))]
+    ("agent", "replay", "shards"),
+    others_slow(
+        [("dqn", "keep", 2), *((name, "copy", n) for name in REPLAYING for n in (1, 2))],
+        *[("dqn", "keep", 2), ("dqn", "copy", 2)],
+    ),
 )
 def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: str, shards: int) -> None:
     """Of parents in its shard and in another; what travels is what all had before anybody changed, which is kept."""

@@ -197,8 +197,9 @@ def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
 
 @pytest.mark.parametrize("name", ["SampledButCopying", "GradientTrainedButWeighing"])
 def test_halves_that_do_not_fit(name: str, said: Said, tmp_path: Path) -> None:
+    config = {"layers": [8]} if name.startswith("Sampled") else CONFIG
     with pytest.raises(BadInput) as error:
-        train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config={"layers": [8]}))
+        train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config=config))
     said(error.value)
 
 
@@ -383,7 +384,7 @@ def test_commands_on_a_run(whole: Path, name: str, tmp_path: Path) -> None:
     assert sorted(whole.parent.iterdir()) == before
 
 
-@ALL
+@pytest.mark.parametrize("method", others_slow(METHODS, "pbt", "es"))
 def test_the_doctor(method: str, tmp_path: Path) -> None:
     (tmp_path / "e.yaml").write_text(dump(tiny(**settings(method))))
     told = shoal("doctor", tmp_path / "e.yaml")

@@ -102,6 +102,7 @@ def test_structures_end_with_their_members(tmp_path: Path) -> None:
     assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 5).code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trace_cache")
 def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     """All of them, and then two, whose uids do not ascend where one structure follows another."""

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import pytest
 import yaml
+from support.cases import others_slow
 from support.champions import champion_of, made, of_ppo, session_of
 from support.messages import Said
 from support.runs import shoal, tiny
@@ -267,7 +268,7 @@ def test_the_command_writes_what_other_programs_read(run: Path, tmp_path: Path) 
         assert str(arrays["about.experiment"]) == told["experiment"]
 
 
-@pytest.mark.parametrize("env", ["gymnax:CartPole-v1", "gymnax:Pendulum-v1"])
+@pytest.mark.parametrize("env", others_slow(["gymnax:CartPole-v1", "gymnax:Pendulum-v1"], "gymnax:CartPole-v1"))
 def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, trace_cache: None, env: str) -> None:
     """Its weights are float32, and the programs that read the file know nothing else. What is told of it is its difference
     to the champion that was measured."""

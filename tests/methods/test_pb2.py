@@ -264,6 +264,7 @@ def lived(
     return hyper["rate"]
 
 
+@pytest.mark.slow
 def test_where_members_diverge_no_child_goes() -> None:
     """Beyond 0.6 they do, and up to there more is better: without these observations the region would keep its bonus.
 
@@ -272,6 +273,7 @@ def test_where_members_diverge_no_child_goes() -> None:
     assert (rates > 0.6).mean() <= 0.25 and np.median(rates) > 0.4
 
 
+@pytest.mark.slow
 def test_what_a_generation_has_in_common_is_no_signal() -> None:
     """Other episodes in each generation move all by 20, and rates by 1 at most."""
     rates = np.concatenate([lived(seed, lambda rate, _: 1 - np.abs(rate - 0.7)) for seed in range(4)])

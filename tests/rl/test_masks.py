@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.messages import Said
 from support.runs import tiny
 from support.tiny import agent_for
@@ -164,7 +165,7 @@ class Masked(gymnasium.Env):
         return obs, 1.0, self.steps == 2, False, info
 
 
-@pytest.mark.parametrize("agent", ["ppo", "dqn"])
+@pytest.mark.parametrize("agent", others_slow(["ppo", "dqn"], "ppo"))
 def test_masks_of_an_info_in_a_run(agent: str, tmp_path: Path) -> None:
     """Members that make no illegal choice have the highest return there is, from the first generation on."""
     config = {"dqn": {"rollout": 8, "batch": 8, "warm_up": 8, "capacity": 64}}.get(agent)

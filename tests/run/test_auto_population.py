@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 import pytest
+from support.cases import others_slow
 from support.messages import Said
 from support.runs import SETTINGS, settings, shoal, tiny
 
@@ -54,7 +55,7 @@ def test_the_most_members_within_the_time_of_one() -> None:
     assert FreeMembers({1: 1.0, 2: 1.5}).members == 1
 
 
-@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("devices", others_slow([1, 2], 2))
 def test_generations_are_timed_on_the_devices(monkeypatch: pytest.MonkeyPatch, devices: int) -> None:
     there = jax.devices()[:devices]
     monkeypatch.setattr(jax, "devices", lambda: there)

@@ -11,6 +11,7 @@ import gymnasium
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.cases import others_slow
 from support.runs import Signals, tiny
 
 from shoal import Experiment, evaluate, resume, train
@@ -36,7 +37,7 @@ class Wanderer(gymnasium.Wrapper):
 
 
 @pytest.mark.usefixtures("trace_cache")
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", others_slow([False, True], True))
 def test_an_environment_that_goes_elsewhere_takes_nothing_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
 ) -> None:
