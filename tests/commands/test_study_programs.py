@@ -18,6 +18,7 @@ from shoal.records.screen import Output
 from shoal.run.loop import train
 from shoal.study.scheduler import run_study
 
+pytestmark = pytest.mark.compiles
 CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
     "living": ({}, {"pbt": {}, "control": {"method": "independent", "interval": 96, "hyper": {"discount": 0.9}}}),
     "two_shards": ({"shards": 2}, {"pbt": {}, "control": {"method": "independent"}}),

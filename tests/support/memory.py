@@ -10,6 +10,7 @@ import gc
 import resource
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import psutil
@@ -18,9 +19,11 @@ import pytest
 from shoal.members import trace_cache as sharing
 
 # Bytes: programs are dropped once there are so many more than the last time left; beyond the bound, a test fails.
-ROOM, BOUND = 0.3e9, 2.0e9
+ROOM, BOUND = 0.6e9, 2.0e9
 PROGRAMS: sharing.Kept = []  # of the tiny runs of all tests
-PROCESS = psutil.Process()
+# Tests of whole runs share them; elsewhere shards are made of parts whose structure nobody states.
+RUNS = ("commands", "experiment", "export", "records", "report", "run", "study")
+PROCESS, TESTS = psutil.Process(), Path(__file__).parents[1]
 _peak, _left = 0, 0.5e9
 
 
@@ -30,6 +33,14 @@ def trace_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sharing, "MOST", 1_000)
     with sharing.trace_cache(PROGRAMS):
         yield
+
+
+@pytest.fixture(autouse=True)
+def share_programs(request: pytest.FixtureRequest) -> None:
+    """Share the programs of whole runs, but where a test is marked to compile its own."""
+    folder = request.path.relative_to(TESTS).parts[0]
+    if folder in RUNS and request.node.get_closest_marker("compiles") is None:
+        request.getfixturevalue("trace_cache")
 
 
 @pytest.hookimpl(trylast=True)
