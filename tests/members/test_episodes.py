@@ -116,8 +116,9 @@ def test_every_step_counts():
     shard.count_evaluation.assert_called_once_with(5 * of_each)
     played = HostEpisodes.play(rollouts, MagicMock(), range(5), (0,), 63, shape, "test", MagicMock())
     assert played.steps == 5 * of_each
-    mean = MagicMock(rollouts=rollouts, _steps=0, _keys=((0,), ()))
+    mean = MagicMock(rollouts=rollouts, uid=np.arange(4), _steps=0, _keys=((0,), ()))
     mean._learner.stored = mean._evaluation.levels = False
+    mean._count_mean = lambda: SampledShard._count_mean(mean)
     SampledShard.evaluate(mean, 0)
     np.testing.assert_array_equal(mean._steps, [of_each] * 4)
     mean.count_evaluation.assert_called_once_with(of_each)
