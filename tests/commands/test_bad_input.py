@@ -27,8 +27,6 @@ from shoal.methods import METHODS
 from shoal.records.jsonl import Lines
 from shoal.run import rundir
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 class Points(gymnasium.Env):
     """Episodes of five steps; their info says how often the action was 1."""
@@ -572,7 +570,6 @@ def test_full_in_the_middle(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("trace_cache")
 def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops with the run that could not be written, and goes on with it."""
     file, study = tmp_path / "s.yaml", tmp_path / "out"

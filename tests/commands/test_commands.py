@@ -38,8 +38,6 @@ from shoal.run.loop import train
 from shoal.run.members import read_members
 from shoal.trainers.trainers import TrainerProcesses
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 COMMANDS = [command.__name__ for command in cli.COMMANDS]
 
 
@@ -420,7 +418,6 @@ def test_report(six: Path, tmp_path: Path) -> None:
     assert "gymnax:CartPole-v1" in page
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_paths_below_the_current_folder_are_printed_relative_to_it(
     six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,7 +128,6 @@ def test_every_line_about_trust_is_a_test() -> None:
         assert all(f"\ndef {name}(" in text for name in names), line
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_scores_are_measured_anew(place: Path) -> None:
     """A run that claims another score than its champion's shows what it claims; evaluating does not believe it."""
     assert shoal("train", "own.yaml", "--quiet").code == 0
@@ -140,7 +139,6 @@ def test_scores_are_measured_anew(place: Path) -> None:
     assert shoal("evaluate", "mine", "--episodes", "4").out == honest
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_file_that_is_named_is_trusted(place: Path) -> None:
     loud(place / "run" / "evil", place / "heard")
     (place / "named.yaml").write_text(yaml.safe_dump(SETTINGS | CODE["agent"]))
@@ -151,7 +149,6 @@ def test_every_command_is_here() -> None:
     assert {command.__name__ for command in cli.COMMANDS} == {*LOADING, *READING}
 
 
-@pytest.mark.usefixtures("trace_cache")
 @pytest.mark.parametrize("code", CODE)
 def test_no_command_runs_code_of_a_run_unasked(place: Path, code: str) -> None:
     heard = opened(place, CODE[code])
@@ -177,7 +174,6 @@ def test_trust_is_what_makes_the_difference(place: Path, command: str) -> None:
     assert heard.read_text().startswith("run.evil\n")
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_no_command_runs_what_the_repository_around_a_run_names(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a run directory that is one, git would start the programs of its settings."""
     run = forged(place / "run")
@@ -300,7 +296,6 @@ def test_a_champion_larger_than_the_memory(place: Path) -> None:
     assert (told.code, told.err.count("\n")) == (2, 1) and "bytes, which are all that belong there" in told.err, told
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_run_under_a_link_goes_on(place: Path) -> None:
     """The directory that is named may be a link itself, and lie under others."""
     (place / "disk/deep").mkdir(parents=True)

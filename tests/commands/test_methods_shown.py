@@ -20,8 +20,6 @@ from shoal.records.callback import Start
 from shoal.records.console import Display
 from shoal.records.screen import Screen
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 OWN = "support.own_method:Nearby"
 SMALL = {"layers": [8], "warm_up": 64, "batch": 8, "capacity": 2000}
 RUNS: dict[str, dict[str, Any]] = {

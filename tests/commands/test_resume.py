@@ -30,8 +30,6 @@ from shoal.run import generations as living
 from shoal.run import start as beginning
 from shoal.run.loop import Interrupted, resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def generations(run: Path) -> list[int]:
     return sorted(int(p.name) for p in (run / "checkpoints").glob("0*"))

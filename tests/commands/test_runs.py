@@ -21,8 +21,6 @@ from shoal.core.errors import BadInput
 from shoal.report.load_run import load_run
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def listed(folder: Path) -> dict[str, str]:
     """Its lines, by the name of the run."""

@@ -13,8 +13,6 @@ from support.runs import flags, same_run, shoal, tiny
 from shoal.records.console import Display
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     monkeypatch.chdir(tmp_path)

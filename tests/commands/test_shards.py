@@ -27,7 +27,6 @@ from shoal.experiment.files import load
 from shoal.run.checkpoint import Checkpoints
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
 RUN = {"generations": 3, "select": "winner_takes_all", "shards": 4}
 
 

@@ -56,7 +56,6 @@ def began(run: Path) -> int:
     return min((run / "checkpoints").glob("[0-9]*")).joinpath("manifest.json").stat().st_mtime_ns
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_study(tmp_path: Path) -> None:
     done = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
     assert done.code == 0, done.err
@@ -109,7 +108,6 @@ def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> Non
         assert yaml.safe_load((out / "study.yaml").read_text()) == study
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "PATIENCE", 1e9)  # however slow this machine is
     path, run = file(tmp_path, base=SETTINGS | {"generations": 3}, arms={"pbt": {}}), tmp_path / "out/runs/pbt/0"
@@ -150,7 +148,6 @@ def test_a_run_of_another_experiment_is_not_the_studys(tmp_path: Path, said: Sai
         sys.path.remove(str(tmp_path))
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_what_a_study_did_not_make_stays(tmp_path: Path) -> None:
     """In the place of a run too, whether it begins there, or begins anew as it was stopped before its first checkpoint."""
     command, run = (
@@ -186,7 +183,6 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
     assert not list((tmp_path / "out/leases").iterdir()) and not (tmp_path / "out/runs").exists()
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
     (tmp_path / "out/runs/pbt").mkdir(parents=True)
     (tmp_path / "out/runs/pbt/0").write_text("in the way")
@@ -296,7 +292,6 @@ def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.Mon
     ],
     ids=["runs", "sequences"],
 )
-@pytest.mark.usefixtures("trace_cache")
 def test_every_arm_ends_with_its_budget(tmp_path: Path, base: dict, arms: dict) -> None:
     budget, path = 3000, file(tmp_path, base=base | {"budget": 3000}, arms=arms)
     done = shoal("study", path, "--workspace", tmp_path / "out")

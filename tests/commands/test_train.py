@@ -35,8 +35,6 @@ from shoal.records.generation import Generation
 from shoal.records.screen import Screen
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def lineage(run: Path, generation: int) -> dict[int, dict[str, Any]]:
     """The rows of one generation, by uid."""

@@ -43,7 +43,6 @@ class Once(Callback):
         return event.generation == self.last
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_members_of_two_structures(tmp_path: Path) -> None:
     """Each keeps its own, which is recorded; a run that goes on equals one that never stopped."""
     run, straight = tmp_path / "run", tmp_path / "straight"
@@ -60,7 +59,6 @@ def test_members_of_two_structures(tmp_path: Path) -> None:
     assert "config.layers" in (read_run(straight)).space
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_people_read_the_choice_and_not_its_place(tmp_path: Path) -> None:
     """On the page, on that of a comparison, in the champion's schedule and in figures. Records have numbers."""
     run = tmp_path / "run"
@@ -86,7 +84,6 @@ def test_people_read_the_choice_and_not_its_place(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("trace_cache")
 def test_structures_end_with_their_members(tmp_path: Path) -> None:
     """Their evaluations are counted on; rollouts may differ, where an interval holds whole ones of all."""
     changes: dict[str, Any] = {"method": HALVING, "generations": 5, "config": CONFIG | LAYERS}
@@ -103,7 +100,6 @@ def test_structures_end_with_their_members(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("trace_cache")
 def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     """All of them, and then two, whose uids do not ascend where one structure follows another."""
     changes: dict[str, Any] = {"method": HALVING | {"rungs": [0.6, 0.9]}, "generations": 3, "seed": 1}

@@ -18,8 +18,6 @@ from shoal.records.generation import Generation
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, heard = tmp_path / "run", Signals(9, "never")

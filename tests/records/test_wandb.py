@@ -19,8 +19,6 @@ from shoal.experiment.experiment import WeightsAndBiases
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 class Run:
     """A run of W&B."""

@@ -23,8 +23,6 @@ from shoal.records.callback import Callback
 from shoal.run.context import State
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 @pytest.fixture(scope="module")
 def spent(tmp_path_factory: pytest.TempPathFactory) -> list[int]:

@@ -18,8 +18,6 @@ from shoal.run import start as beginning
 from shoal.run.control import Control
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:

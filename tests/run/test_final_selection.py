@@ -144,7 +144,6 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[list[Policy]]:
     return calls
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_the_last_of_two_rounds_is_the_champion(tmp_path: Path, told: list[list[Policy]]) -> None:
     """Four candidates: of the last two of the first round, whom the second sees in the order of their means, the second wins
     there. The final evaluation plays it alone."""
@@ -164,7 +163,6 @@ def test_the_last_of_two_rounds_is_the_champion(tmp_path: Path, told: list[list[
     assert summary["evaluation_steps"] == measured + 320
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its entrants lie in the checkpoint: the members of the last generation as they were before the last copies."""
 
@@ -194,7 +192,6 @@ def candidates_of(run: Path) -> tuple[list[Any], dict[str, np.ndarray]]:
     return json.loads((newest / "manifest.json").read_text())["last"], load_file(newest / "run.safetensors")
 
 
-@pytest.mark.usefixtures("trace_cache")
 @pytest.mark.parametrize("changes", others_slow([{}, ES, {"shards": 2}], {}), ids=shown)
 def test_a_run_that_ends_early_has_the_members_of_its_last_generation_too(
     tmp_path: Path, changes: dict[str, Any]
@@ -216,7 +213,6 @@ def test_a_run_that_ends_early_has_the_members_of_its_last_generation_too(
         assert json.dumps(summary["champion"]) == json.dumps(whole["champion"])
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_its_steps_bring_no_budget_to_its_end(tmp_path: Path) -> None:
     """A run that was ended a step before its budget goes on, whatever its selection took."""
     train(tiny(tmp_path / "two", generations=2))
@@ -230,7 +226,6 @@ def test_its_steps_bring_no_budget_to_its_end(tmp_path: Path) -> None:
     assert (again["status"], again["generations"]) == ("done", 3)
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_without_a_selection_the_best_so_far_is_the_champion(tmp_path: Path) -> None:
     run = tmp_path / "run"
     champion = train(tiny(run, fitness=Fitness(episodes=2, step_limit=60, final_selection=0.0))).summary["champion"]
@@ -244,7 +239,6 @@ def worker(workspace: Path, name: str, **changes: Any) -> Experiment:
     return tiny(exchange=ExchangeSettings("directory", workspace=str(workspace), worker=name), **changes)
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On new episodes, the same for all. Who is killed in it has its result, and whoever comes next selects: the worker that
     is started again, or the caller of a function."""

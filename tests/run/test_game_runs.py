@@ -68,7 +68,6 @@ def test_the_champion_is_the_least_exploitable_member_of_any_generation(run: Pat
     assert "final_selection" not in result["champion"]
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
     train(tiny(tmp_path / "half", **KUHN | {"generations": 2}))
     resume(tmp_path / "half", 4)
@@ -76,7 +75,6 @@ def test_a_run_that_goes_on_is_the_same(run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("trace_cache")
 def test_fitness_is_exact_for_members_of_two_structures(tmp_path: Path) -> None:
     """It is minus the exploitability of each member alone; and payoffs are those between members of both structures."""
     changes = KUHN | {"config": CONFIG | {"layers": {"choices": [[8], [4, 4]]}}, "method": "independent"}
@@ -109,7 +107,6 @@ def test_ranks_of_mpi_make_the_same_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("trace_cache")
 def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -> None:
     """The second worker sees the members of the first; the best of both champions is that of the workspace."""
     for name in "ab":
@@ -128,7 +125,6 @@ def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -
     assert not any(text in page for text in ("held-out", "over episodes", "How much of it is luck"))
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_training_ends_with_the_command_that_shows_games(tmp_path: Path) -> None:
     told = shoal(*flags(tmp_path / "run", **KUHN | {"generations": 1})).out
     assert f"games:        shoal play {tmp_path / 'run'}\n" in told and "--video" not in told
@@ -200,7 +196,6 @@ def test_a_game_of_ones_own_that_cannot_be_shown(said: Said) -> None:
     said(error.value)
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
     train(tiny(tmp_path / "run", generations=1))
     none = ("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")

@@ -21,8 +21,6 @@ from shoal import BadInput, Callback, Generation, Spec, evaluate, load_run, resu
 from shoal.core.atomic import seal, unseal
 from shoal.experiment.plan import make_plan
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 class Until(Callback):
     """Ends the run after a generation; a second one hears of that too."""

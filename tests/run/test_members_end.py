@@ -26,7 +26,6 @@ from shoal.run import generations
 from shoal.run.loop import resume, train
 from shoal.study.replay import follower
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
 TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
 HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}

@@ -36,7 +36,6 @@ class Wanderer(gymnasium.Wrapper):
         return super().step(action)
 
 
-@pytest.mark.usefixtures("trace_cache")
 @pytest.mark.parametrize("late", others_slow([False, True], True))
 def test_an_environment_that_goes_elsewhere_takes_nothing_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: bool
@@ -94,7 +93,6 @@ def test_home_in_a_file_and_in_that_of_a_study(tmp_path: Path, monkeypatch: pyte
     assert (arm.init_from, arm.python) == (str(tmp_path / "home/a"), str(tmp_path / "home/bin/python"))
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_home_in_the_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -21,8 +21,6 @@ from shoal.report.page import write_report
 from shoal.run.loop import resume, train
 from shoal.run.provenance import checked_out, command
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 def git(folder: Path, *words: str) -> str:
     who = ("-c", "user.name=a", "-c", "user.email=a@b")

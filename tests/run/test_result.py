@@ -20,8 +20,6 @@ from shoal.members.protocol import Outcome
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.loop import train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
-
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> list[float]:

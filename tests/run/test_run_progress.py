@@ -19,7 +19,6 @@ from shoal.core.space import Range
 from shoal.records.callback import Callback
 from shoal.run.loop import resume, train
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
 OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "independent", "space": {}}  # two updates an interval
 DECAY = {"rate": 2.0, "rate_end_factor": 0.0}
 

@@ -21,7 +21,6 @@ from shoal.study.replay import replay
 ON_DEVICE, ON_HOST = "support.numbered:on_device", "support.numbered:on_host"
 TRAIN, VALIDATION, TEST = (10, 14), (1000, 2000), (5000, 6000)
 ES = {"method": "es", "config": {"layers": [8]}}
-pytestmark = pytest.mark.usefixtures("trace_cache")
 
 
 def experiment(run: Path, test: tuple[int, int] = TEST, **changes: Any) -> Any:

@@ -30,7 +30,6 @@ from shoal.run.start import begin, enter
 from shoal.run.warm_start import read_warm_start
 from shoal.study import replay
 
-pytestmark = pytest.mark.usefixtures("trace_cache")
 SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
 Arrays = dict[str, np.ndarray]
 LEARNED, HYPER = "learned/", "hyper/"
@@ -92,7 +91,6 @@ def test_a_population_goes_on_where_another_has_ended(first: Path, shards: int) 
     assert told["members"] == [{"uid": i, "parent": i} for i in range(4)]
 
 
-@pytest.mark.usefixtures("trace_cache")
 def test_one_that_was_stopped_at_once_still_tells_where_it_began(first: Path) -> None:
     second = train(after(first)).run_dir
     told, _ = (second / "init_from.json").read_text(), (second / "result.json").unlink()
