@@ -5,12 +5,12 @@ WORKERS ?= 2
 # One arena of memory for all threads: what compiling took is given back, and not kept in holes of many of them.
 PYTEST := MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n $(WORKERS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Modules are compiled once, and not by each of the many processes of tests, as some images of containers ask of Python.
+# Some images of containers ask Python to write no bytecode: then each of the many processes of tests compiles every module.
 unexport PYTHONDONTWRITEBYTECODE
 # Modules are compiled when they are first imported: most never are.
 PIP := bin/python -m pip install --quiet --no-compile
-# Install packages into an environment, both given. uv takes a tenth of the time of pip, which does it where uv cannot, as
-# behind a mirror that only pip is told of.
+# Install packages into an environment, both given: with uv, which takes a small part of pip's time, and with pip where uv
+# cannot, as behind a mirror that only pip is told of.
 install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --constraint constraints.txt $(2) || \
 	$(1)/$(PIP) --constraint constraints.txt $(2)
 

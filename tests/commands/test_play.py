@@ -208,7 +208,7 @@ def test_pages_are_for_bodies_of_brax(run_of: Callable[..., Path], tmp_path: Pat
     assert not (tmp_path / "champion.html").exists()
 
 
-def test_a_population_plays_side_by_side(tmp_path: Path, trace_cache: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_population_plays_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the same episode; in four quarters of the picture, of which each stands still when its pole has fallen."""
     train(tiny(tmp_path / "run", generations=1))
     shown: list[np.ndarray] = []

@@ -195,9 +195,11 @@ def test_a_draw_depends_on_its_uid_alone(case: Case) -> None:
     assert not same(member(whole, 0), member(whole, 2))
 
 
-@pytest.mark.parametrize("name", ["SampledButCopying", "GradientTrainedButWeighing"])
-def test_halves_that_do_not_fit(name: str, said: Said, tmp_path: Path) -> None:
-    config = {"layers": [8]} if name.startswith("Sampled") else CONFIG
+UNFIT = {"SampledButCopying": {"layers": [8]}, "GradientTrainedButWeighing": CONFIG}
+
+
+@pytest.mark.parametrize(("name", "config"), UNFIT.items(), ids=UNFIT)
+def test_halves_that_do_not_fit(name: str, config: dict[str, Any], said: Said, tmp_path: Path) -> None:
     with pytest.raises(BadInput) as error:
         train(tiny(tmp_path / "r", method=f"support.own_method:{name}", config=config))
     said(error.value)

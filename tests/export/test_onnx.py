@@ -248,7 +248,7 @@ def test_what_a_file_cannot_hold(tmp_path: Path, said: Said) -> None:
 
 
 @pytest.fixture
-def run(tmp_path: Path, trace_cache: None) -> Path:
+def run(tmp_path: Path) -> Path:
     train(tiny(tmp_path / "run", generations=1))
     return tmp_path / "run"
 
@@ -269,7 +269,7 @@ def test_the_command_writes_what_other_programs_read(run: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("env", others_slow(["gymnax:CartPole-v1", "gymnax:Pendulum-v1"], "gymnax:CartPole-v1"))
-def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, trace_cache: None, env: str) -> None:
+def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, env: str) -> None:
     """Its weights are float32, and the programs that read the file know nothing else. What is told of it is its difference
     to the champion that was measured."""
     run = train(tiny(tmp_path / "run", env=env, generations=1)).run_dir

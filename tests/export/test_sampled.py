@@ -161,7 +161,7 @@ def test_random_numbers_that_a_file_cannot_hold(act: Callable, said: Said) -> No
     said(error.value)
 
 
-def test_the_command(tmp_path: Path, trace_cache: None) -> None:
+def test_the_command(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", generations=1)).run_dir
     done = shoal("export", run, tmp_path / "policy.onnx", "--sampled")
     assert (done.code, done.err) == (0, "") and "run by onnxruntime" in done.out

@@ -57,7 +57,7 @@ def make(env: str, options: dict[str, Any]) -> Environment:
     """The environment of a full id, as `suites.resolve` gives it."""
     suite, _, name = env.partition(":")
     if suite in SUITES:
-        known = SUITES[suite].on_device and all(isinstance(x, (bool, int, float, str)) for x in options.values())
+        known = SUITES[suite].on_device and all(isinstance(x, (int, float, str)) for x in options.values())
         return _made_once(suite, name, **options) if known else SUITES[suite].make(name, options)
     factory = import_from(env, "env")
     return made_by(factory, call_own("env_options", env, factory, **options), env, options)
