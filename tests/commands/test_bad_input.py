@@ -23,6 +23,7 @@ from support.runs import SETTINGS, flags, rows, same_run, shoal, start
 
 from shoal.environments import suites
 from shoal.experiment.experiment import Experiment
+from shoal.members.compilation_cache import Entries
 from shoal.methods import METHODS
 from shoal.records.jsonl import Lines
 from shoal.run import rundir
@@ -496,6 +497,12 @@ def full(*arguments: Any, **options: Any) -> Any:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
+@pytest.fixture
+def no_program_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether a program is written, to the full disk too, depends on how long compiling it took."""
+    monkeypatch.setattr(Entries, "put", lambda *arguments: None)
+
+
 def fails_after(real: Callable, calls: int) -> Callable:
     count = iter(range(10**6))
 
@@ -505,6 +512,7 @@ def fails_after(real: Callable, calls: int) -> Callable:
     return function
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 @pytest.mark.parametrize(("owner", "name"), [(os, "fsync"), (Path, "mkdir"), (Path, "replace")])
 def test_full_at_the_first_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, said: Said
@@ -515,6 +523,7 @@ def test_full_at_the_first_write(
     said(message)
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 def test_what_lay_there_before_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r/notes.txt").write_text("mine")
@@ -549,6 +558,7 @@ def run_full(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, calls: int,
         return shoal(*arguments)
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 @pytest.mark.parametrize(
     ("owner", "name", "calls"),
     every_slow(
@@ -569,6 +579,7 @@ def test_full_in_the_middle(
     same_run(six, run)
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 @pytest.mark.slow
 def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It stops with the run that could not be written, and goes on with it."""
@@ -584,6 +595,7 @@ def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(list(study.glob("runs/pbt/*/result.json"))) == 2
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "r"
     shutil.copytree(six, run)
@@ -610,6 +622,7 @@ def test_full_at_the_result_and_at_the_report(six: Path, tmp_path: Path, monkeyp
     assert shoal("report", run).code == 0
 
 
+@pytest.mark.usefixtures("no_program_is_written")
 def test_full_on_resume(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = tmp_path / "r"
     assert shoal(*flags(run, "--quiet", generations=3)).code == 0
