@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Some images of containers ask Python to write no bytecode: then each of the many processes of tests compiles every module.
 unexport PYTHONDONTWRITEBYTECODE
 # Modules are compiled when they are first imported: most never are.
-PIP := bin/python -m pip install --quiet --no-compile
+PIP := bin/python -m pip install --quiet --quiet --no-compile
 # Install packages into an environment, both given: with uv, which takes a small part of pip's time, and with pip where uv
 # cannot, as behind a mirror that only pip is told of.
 install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --constraint constraints.txt $(2) || \

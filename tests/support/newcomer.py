@@ -45,7 +45,7 @@ def main(wheel: Path, constraints: Path | None = None) -> None:
         print(f"# {page}", flush=True)
         folder = Path(Path(page).stem)
         folder.mkdir()
-        follow(section, folder, f"python -m pip install --quiet {pins} '{wheel}\\1'")
+        follow(section, folder, f"python -m pip install --quiet --quiet --no-compile {pins} '{wheel}\\1'")
         missing = [place for place in promised if not (folder / place).exists()]
         assert not missing, missing
     shutil.rmtree("empty")
