@@ -68,10 +68,11 @@ alike: .venv/dev    ## contract tests of all other agents and methods, and Effec
 	$(PYTHON) -m venv .venv/ray
 	$(call install,.venv/ray,--editable '.[ray]')
 
+# With one thread each: more of PyTorch's would wait busily for cores that the other test has.
 CASES ?= not slow
 FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
 trainers: .venv/trainers .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
-	SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
+	OMP_NUM_THREADS=1 SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
 		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
 		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
 
