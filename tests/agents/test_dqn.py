@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 from support import reference
 from support.cases import others_slow
+from support.compiled import compiled
 from support.reference import Adam, B, Past, T, close, gradient, mlp, plain, polyak_update, shaken
 from support.tiny import same
 
@@ -26,8 +27,7 @@ HYPER = {"learning_rate": 0.05, "discount": 0.9, "tau": 0.4, "target_period": 2,
 
 @functools.cache
 def agent(**settings: Any) -> Agent:
-    made = dqn(Spec(reference.OBS, "float32", SPACE), **reference.SETTINGS | settings)
-    return made._replace(update=jax.jit(made.update), act=jax.jit(made.act))
+    return compiled(dqn(Spec(reference.OBS, "float32", SPACE), **reference.SETTINGS | settings))
 
 
 def hyper(**values: float) -> Any:
@@ -108,7 +108,7 @@ def test_against_the_reference(double, n):
 
 def test_the_target_moves_when_its_period_is_over():
     """Every second update, then from the very next one on every third; with tau of 1 it becomes the online network."""
-    made = agent()
+    made = agent(double=True, n_step=3)
     member, turns = begin(made), []
     for i, period in enumerate([2, 2, 2, 3, 3, 3, 3, 3, 1]):
         end, _ = made.update(member, hyper(target_period=period, tau=1), reference.rollout(SPACE, i), jax.random.key(i))

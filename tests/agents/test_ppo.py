@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import numpy as np
@@ -42,6 +44,23 @@ def test_minibatches():
     """Each with its own mean and deviation of advantages, and in another order in every epoch."""
     agent = linear("discrete", minibatches=4)
     assert_alike(agent, Reference(agent, "discrete", False, True, minibatches=4))
+
+
+def certain(batch: Any, distribution: Any) -> Any:
+    """Half of the entropy, of every step, as a coefficient of PPO would take it into account."""
+    return -0.5 * distribution.entropy()
+
+
+def test_it_learns_by_an_auxiliary_loss_as_by_the_entropy_that_it_is():
+    updated = []
+    for settings, coefficient in (({}, 0.5), ({"auxiliary_loss": certain}, 0.0)):
+        agent = linear("discrete", minibatches=4, **settings)
+        rollout = Reference(agent, "discrete", False, True, minibatches=4).rollout
+        values = hyper(agent, entropy_coefficient=coefficient)
+        member, metrics = agent.update(begin(agent), values, rollout, jax.random.key(0))
+        updated.append(flat(member.learned.params))
+    np.testing.assert_allclose(*updated, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(metrics["loss/auxiliary"], -0.5 * metrics["policy/entropy"], rtol=1e-6)
 
 
 @pytest.mark.parametrize(("actions", "clip_values", "normalise_advantages"), CASES[1:])
@@ -176,7 +195,7 @@ def test_a_network_of_ones_own_gets_its_arguments():
     """From Python the function, and from a file where it is; the experiment that a run keeps names it, too."""
     for name in (wide, f"{__name__}:wide"):
         agent = ppo(Spec((2,), "float32", SPACES["discrete"]), network={"name": name, "width": 5})
-        params = agent.init(jax.random.key(0), agent.hyper).learned.params
+        params = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).learned.params
         assert [x.shape for x in jax.tree.leaves(params["networks"])] == [(5,), (2, 5)]
     kept = to_dict(Experiment(config={"network": {"name": wide, "width": 5}}))
     assert kept["config"]["network"] == {"name": f"{__name__}:wide", "width": 5}

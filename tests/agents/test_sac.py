@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 from support import reference
 from support.cases import others_slow
+from support.compiled import compiled
 from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, polyak_update, shaken
 from support.tiny import same
 
@@ -28,9 +29,8 @@ WEIGHTS = ("policy", "critics", "target_critics")
 
 
 @functools.cache
-def agent() -> Agent:
-    made = sac(SPEC, **reference.SETTINGS)
-    return made._replace(update=jax.jit(made.update), act=jax.jit(made.act))
+def agent(**settings: Any) -> Agent:
+    return compiled(sac(SPEC, **reference.SETTINGS | {"initial_temperature": 0.25} | settings))
 
 
 def hyper(**values: float) -> Any:
@@ -185,6 +185,28 @@ def test_reward_scale_acts_on_what_was_stored_before():
     assert same(*memories)
 
 
+def still(batch: Any, distribution: Any) -> jax.Array:
+    """Actions are to be small wherever the agent has been."""
+    assert batch.obs.shape[0] == distribution.mean.shape[0]
+    return 1e4 * jnp.square(distribution.mean).sum(-1)
+
+
+def test_it_learns_by_an_auxiliary_loss():
+    """The means of the policy come nearer to zero by it. The critics do not see it in the first update."""
+    sizes, critics, rollout = [], [], reference.rollout(SPACE, 0)
+    for settings in ({}, {"auxiliary_loss": still}):
+        member = agent().init(jax.random.key(0), agent().hyper)
+        last = member.learned.policy["params"]["Dense_1"]
+        last["bias"] = last["bias"].at[:2].set(0.5)
+        for updates in (1, 40):
+            values = reference.hyper_of(agent(), policy_learning_rate=0.02, update_ratio=updates / (T * B))
+            member, metrics = agent(**settings).update(member, values, rollout, jax.random.key(1))
+            critics.append(member.learned.critics)
+        sizes.append(np.abs(agent().greedy(member.learned, rollout.obs, ())[0]).mean())
+    assert same(critics[0], critics[2])
+    assert metrics["loss/auxiliary"] > 0 and sizes[1] < 0.8 * sizes[0]
+
+
 def test_actions_are_drawn_from_the_policy():
     start = begin()
     learned = start.learned._replace(updates=np.int32(1))
@@ -202,8 +224,7 @@ def test_actions_are_drawn_from_the_policy():
 
 
 def test_a_member_begins_as_configured(said):
-    made = sac(SPEC, **reference.SETTINGS | {"initial_temperature": 0.25})
-    learned = made.init(jax.random.key(0), made.hyper).learned
+    learned = agent().init(jax.random.key(0), agent().hyper).learned
     np.testing.assert_allclose(np.exp(learned.log_temperature), 0.25, rtol=1e-6)
     assert same(learned.target_critics, learned.critics)
     kernel = np.asarray(learned.critics["params"]["Dense_0"]["kernel"])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from support import reference
+from support.compiled import compiled
 from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, plain, polyak_update, shaken
 from support.tiny import same
 
@@ -26,8 +27,7 @@ POLICY = ("policy", "policy_optimiser", *TARGETS)  # what moves only every `poli
 
 @functools.cache
 def agent() -> Agent:
-    made = td3(Spec(reference.OBS, "float32", SPACE), **reference.SETTINGS)
-    return made._replace(update=jax.jit(made.update), act=jax.jit(made.act))
+    return compiled(td3(Spec(reference.OBS, "float32", SPACE), **reference.SETTINGS))
 
 
 def hyper(**values: float) -> Any:

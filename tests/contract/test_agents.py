@@ -61,7 +61,7 @@ class Case:
         self.hyper = hyper_of(name, agent, N)
         self.key, self.uid = jax.random.key(1), jnp.arange(N)
         self.keys = member_keys(self.key, self.uid)
-        self.start = self.init(self.key, self.uid, self.hyper)
+        self.start = jax.device_get(self.init(self.key, self.uid, self.hyper))
         self.worlds = [self._world(seed) for seed in range(2)]
         self.end = self.live()
 
@@ -78,7 +78,7 @@ class Case:
         for i, world in enumerate(worlds or self.worlds):
             population, metrics, rollout = self.round(population, world, fold(keys, i))
             actions.append(rollout.action)
-        return Lived(population, metrics, tuple(actions))
+        return Lived(*jax.device_get((population, metrics, tuple(actions))))
 
     def _round(self, population: Population, world: World, keys: jax.Array) -> tuple[Population, Any, Rollout]:
         def step(carry: Any, now: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Any, Any]:
@@ -205,7 +205,7 @@ def test_a_population_is_its_members_one_by_one(case):
     """vmap equals a loop over the functions of one member."""
     agent, act, update = case.agent, jax.jit(case.agent.act), jax.jit(case.agent.update)
     keys = fold(case.keys, 0)
-    population, metrics, rollouts = case.round(case.start, case.worlds[0], keys)
+    population, metrics, rollouts = jax.device_get(case.round(case.start, case.worlds[0], keys))
     for i in range(N):
         hyper, start, rollout = (member(x, i) for x in (case.hyper, case.start.members, rollouts))
         carry = fresh = agent.carry((agent.environments,))
@@ -315,7 +315,7 @@ def test_bytes_are_shares_of_255(name, actions):
     """An image of bytes is to every agent what its shares of 255 are, and so is what its statistics know of it."""
     ends = []
     for dtype, scale in (("uint8", np.uint8(1)), ("float32", np.float32(1 / 255))):
-        agent = make_agent(name, actions, (2, 3), dtype)
+        agent = make_agent(name, actions, (2, 3), dtype, layers=())
         batch = (agent.rollout, agent.environments)
         obs = jnp.asarray(np.random.default_rng(0).integers(0, 256, (*batch, 2, 3), np.uint8) * scale)
 

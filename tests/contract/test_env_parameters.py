@@ -16,31 +16,38 @@ import pytest
 from safetensors.numpy import load_file
 from scipy import stats
 from support.messages import Said, shown
-from support.runs import build_run, rows, same_run, shoal, tiny
+from support.runs import CONFIG, build_run, rows, same_run, shoal, tiny
+from support.shards import gradient_trained
 from support.tiny import member, same
 
+from shoal.agents.policy import policy
 from shoal.core.keys import derive, jax_key, stream
 from shoal.core.population import Decision
 from shoal.core.spec import Discrete, Spec
+from shoal.core.types import Agent, Member, Rollout
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, with_values
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.levels import Levels, Span, at_levels, level_key
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.experiment.experiment import Experiment
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.report.schedule import schedule
+from shoal.rl.independent import independent
 from shoal.run.loop import resume, train
 from shoal.study.replay import replay
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch
 SHORT = {"gymnax:Pendulum-v1": {"max_steps_in_episode": 7}, "gym:Pendulum-v1": {"max_episode_steps": 7}}
+LINEAR = CONFIG | {"layers": []}
 WINDY: dict[str, Any] = {"space": {"env.wind": [0, 1], "env.wind.randomise": [0, 1]}}
 DT, MASS, LENGTH, EPISODE = 0.05, 1.0, 1.0, 7
 
 
 def pendulum(env: str, **changes: Any) -> Experiment:
     """A small run whose members' gravity differs while they train."""
-    return tiny(**{"env": env, "env_options": SHORT[env], "space": {"env.g": [8, 12]}} | changes)
+    usual = {"env": env, "env_options": SHORT[env], "space": {"env.g": [8, 12]}, "config": LINEAR}
+    return tiny(**usual | changes)
 
 
 def swing(theta: float, speed: float, push: float, gravity: float) -> tuple[float, float, float]:
@@ -103,26 +110,40 @@ def test_the_state_of_an_environment_is_no_env_parameter(monkeypatch: pytest.Mon
     vector.close()
 
 
+def witness(spec: Spec) -> Agent:
+    """An agent that acts as it did at first, and remembers the rewards of its last rollout."""
+    agent, shape = policy(spec, layers=()), (16, 2)
+
+    def init(key: jax.Array, hyper: Any) -> Member:
+        return agent.init(key, hyper)._replace(own=jnp.zeros(shape))
+
+    def update(member: Member, hyper: Any, rollout: Rollout, key: jax.Array) -> Any:
+        return member._replace(own=rollout.reward), {}
+
+    return agent._replace(init=init, update=update, rollout=shape[0], environments=shape[1])
+
+
 class Start(NamedTuple):
     """A shard, and what training from its beginning gives under these values of gravity [4]."""
 
     shard: Any
     train: Callable[[list[float]], Any]
-    agent: Any
+    agent: Agent
 
 
 @pytest.fixture(scope="module", params=SHORT)
 def start(request: pytest.FixtureRequest) -> Iterator[Start]:
-    parts = build_run(pendulum(request.param))
-    usual = parts.evolver.init((0,), np.arange(4))[1]
+    environment = registry.make(request.param, SHORT[request.param])
+    agent = witness(environment.spec)
+    shard = gradient_trained(environment, independent(agent), np.arange(4), 0, EvaluationConfig(episodes=2))
 
     def train(gravity: list[float]) -> Any:
-        parts.shard.begin(usual | {"env.g": np.float32(gravity)})
-        metrics = parts.shard.train(0, 4, 4)
-        return jax.device_get(parts.shard.population.members), metrics["episode/return"]
+        shard.begin({"env.g": np.float32(gravity)})
+        metrics = shard.train(0, 4, 4)
+        return jax.device_get(shard.population.members), metrics["episode/return"]
 
-    yield Start(parts.shard, train, parts.agent)
-    parts.shard.close()
+    yield Start(shard, train, agent)
+    shard.close()
 
 
 def test_an_env_parameter_takes_effect_on_its_member_alone(start: Start) -> None:
@@ -152,15 +173,15 @@ def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
     shard = start.shard
     shard.evaluate(0)
     measured = shard.stats().fitness
-    population, agent = shard.population, start.agent
+    population, greedy = shard.population, jax.jit(start.agent.greedy)
     keys = jax.random.split(jax_key(derive((0,), 0, "evaluate")), 2)
     for row in range(4):
         learned, returns = member(population.members.learned, row), []
         for key in stream(keys, "reset"):
             theta, speed, total = *begin(shard, key), 0.0
             for _ in range(EPISODE):
-                obs = jnp.array([[math.cos(theta), math.sin(theta), speed]], jnp.float32)
-                push = 2 * float(agent.greedy(learned, obs, ())[0][0, 0])
+                obs = np.array([[math.cos(theta), math.sin(theta), speed]], np.float32)
+                push = 2 * float(greedy(learned, obs, ())[0][0, 0])
                 theta, speed, reward = swing(theta, speed, push, 10)
                 total += reward
             returns.append(total)
@@ -236,6 +257,7 @@ def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Pa
     train(
         tiny(
             env="test_env_parameters:weighed",
+            config=LINEAR,
             space=space,
             generations=3,
             explore={"name": "resample"},

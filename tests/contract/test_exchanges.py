@@ -231,8 +231,9 @@ def test_members_that_are_there_twice_count_once(shore: Shore) -> None:
 def test_rows_hold_every_number_exactly(stats: PopulationStats, extra: list[float], data: st.DataObject) -> None:
     n = len(stats.uid)
     numbers = st.lists(st.floats(width=32), min_size=n, max_size=n).map(np.float32)
-    stats = stats._replace(uid=stats.uid + 2**52, hyper=data.draw(st.dictionaries(st.text(), numbers)))
-    metrics = data.draw(st.dictionaries(st.text(), numbers))
+    columns_of = st.dictionaries(st.text("aB_./é", max_size=5), numbers, max_size=3)
+    stats = stats._replace(uid=stats.uid + 2**52, hyper=data.draw(columns_of))
+    metrics = data.draw(columns_of)
     rows = to_rows(stats, metrics, extra)
     back, seen, more = from_rows(np.array(json.loads(json.dumps(to_json(rows))), float), stats, metrics)
     assert same(back, stats) and same(seen, metrics)

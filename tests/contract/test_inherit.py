@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -18,6 +19,7 @@ from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
 from shoal.members.protocol import Setup
+from shoal.members.rollouts.device import DeviceRollouts
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
 
@@ -30,10 +32,10 @@ MOVED_BY_RATES = {"params", "policy", "critics", "log_temperature"}  # by a grad
 class Case:
     """A shard after its first generation, again and again; its programs are compiled once."""
 
-    def __init__(self, name: str, actions: str, **options: Any):
+    def __init__(self, name: str, actions: str, copies_replay: bool = False):
         self.agent = agent = make_agent(name, actions, **SETTINGS.get(name, {}))
         self.hyper = {k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()}
-        self.kind = GradientTrained(walk(actions), independent(agent), **options)
+        self.kind = GradientTrained(walk(actions), independent(agent), copies_replay)
         self.shard = self.kind.one_shard(UID, Setup(0, EvaluationConfig(episodes=3)))
 
     def begin(self, **changed: Any) -> GradientTrainedShard:
@@ -46,9 +48,18 @@ class Case:
         self.shard.apply(Decision(np.array(parents), hyper), {})
 
 
+made = functools.lru_cache(maxsize=2)(Case)
+
+
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
 def case(request: pytest.FixtureRequest) -> Case:
-    return Case(*request.param)
+    return made(*request.param)
+
+
+@pytest.fixture
+def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that neither trains nor evaluates compiles nothing for that."""
+    monkeypatch.setattr(DeviceRollouts, "prepare", lambda *_: None)
 
 
 def learned(shard: GradientTrainedShard) -> Any:
@@ -223,7 +234,7 @@ REPLAYING = {name: actions for name, actions in kinds() if has_memory(name, acti
 @pytest.fixture(scope="module", params=REPLAYING.items(), ids="-".join)
 def pair(request: pytest.FixtureRequest) -> tuple[Case, Case]:
     """The same members where memory is a member's own and where it is copied."""
-    return Case(*request.param), Case(*request.param, copies_replay=True)
+    return made(*request.param), made(*request.param, copies_replay=True)
 
 
 def test_agents_with_memory_are_known():
@@ -254,6 +265,7 @@ def test_memory_of_a_child(pair):
         assert same(shard.rollouts.world._replace(progress=()), world._replace(progress=()))
 
 
+@pytest.mark.usefixtures("nothing_ahead")
 @pytest.mark.parametrize(
     ("agent", "replay", "shards"),
     others_slow(
@@ -332,6 +344,7 @@ def test_a_copied_memory_is_learned_from(pair):
     assert (updates == updates[0]).all() and updates[0] > 0
 
 
+@pytest.mark.usefixtures("nothing_ahead")
 def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     """As on the host, where a resumed run begins new episodes."""
     agent = make_agent("ppo", layers=())

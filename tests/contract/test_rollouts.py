@@ -27,6 +27,7 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.members.acting import Policy
 from shoal.members.gradient_trained import GradientTrainedShard
+from shoal.members.rollouts.device import DeviceRollouts
 from shoal.rl.independent import independent
 
 N, T, B, E = 4, 11, 2, 3
@@ -178,6 +179,12 @@ def callback(kind: str, valued: bool = False) -> Agent:
 
 
 # ------------------------------------------------------------------------------------------------ the tests
+
+
+@pytest.fixture(autouse=True)
+def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests only train, or only evaluate: neither is compiled before it is called."""
+    monkeypatch.setattr(DeviceRollouts, "prepare", lambda *_: None)
 
 
 @pytest.fixture(params=["device", "host"])
@@ -388,7 +395,8 @@ def test_a_step_on_the_host_makes_no_fresh_memory(rollouts):
 def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
     """Across rollouts of one step each, in training; from its beginning, in every evaluation."""
     agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), recurrent=5)
-    loud = agent._replace(init=lambda *x: jax.tree.map(lambda w: 20 * w, agent.init(*x)))
+    shapes = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
+    loud = agent._replace(init=lambda key, _: jax.tree.map(lambda x: 6 * jax.random.normal(key, x.shape), shapes))
     shard = rollouts("continuous", fitness, loud, episodes=E)
     greedy = jax.jit(agent.greedy)
 

@@ -1,4 +1,4 @@
-"""What every selector promises, whatever its rule."""
+"""What every selector promises, whatever its rule. Hypothesis makes each population once, for all of them."""
 
 import numpy as np
 import pytest
@@ -52,57 +52,62 @@ def rows_of(stats: PopulationStats) -> st.SearchStrategy:
 
 
 @given(populations(), SEEDS)
-def test_the_order_of_the_cards_does_not_matter(selector, stats, generation):
+def test_the_order_of_the_cards_does_not_matter(stats, generation):
     order = np.argsort(stats.fitness)
     shuffled = stats.take(order)
-    expected = by_uid(everyone(selector, stats, generation), stats)
-    assert by_uid(everyone(selector, shuffled, generation), shuffled) == expected
+    for name, selector in VARIANTS.items():
+        expected = by_uid(everyone(selector, stats, generation), stats)
+        assert by_uid(everyone(selector, shuffled, generation), shuffled) == expected, name
 
 
 @given(st.data(), populations(), SEEDS)
-def test_deciding_for_some_equals_deciding_for_all(selector, data, stats, generation):
+def test_deciding_for_some_equals_deciding_for_all(data, stats, generation):
     """One parent and one flag for each; stats and rows are left as they were."""
     mine = data.draw(rows_of(stats))
     given, before = mine.copy(), stats.take(np.arange(len(stats.uid)))
-    everybody = everyone(selector, stats, generation)
-    some = selector((3, generation), stats, mine)
-    assert some.parents.dtype == np.int64 and some.explore.dtype == bool
-    assert some.parents.tolist() == everybody.parents[mine].tolist()
-    assert some.explore.tolist() == everybody.explore[mine].tolist()
-    some.parents[:] = everybody.parents[:] = 0  # what is returned is not a view of what was given
-    assert mine.tolist() == given.tolist()
-    for one, other in zip(before, stats, strict=True):
-        np.testing.assert_equal(other, one)
+    for name, selector in VARIANTS.items():
+        everybody = everyone(selector, stats, generation)
+        some = selector((3, generation), stats, mine)
+        assert some.parents.dtype == np.int64 and some.explore.dtype == bool, name
+        assert some.parents.tolist() == everybody.parents[mine].tolist(), name
+        assert some.explore.tolist() == everybody.explore[mine].tolist(), name
+        some.parents[:] = everybody.parents[:] = 0  # what is returned is not a view of what was given
+        assert mine.tolist() == given.tolist(), name
+        for one, other in zip(before, stats, strict=True):
+            np.testing.assert_equal(other, one, name)
 
 
 @given(populations(least=2), SEEDS)
-def test_who_copies_whom(selector, stats, generation):
+def test_who_copies_whom(stats, generation):
     """Nobody copies a worse one, or one that diverged. Whoever did is replaced at once, wherever anybody did not; the best
     is never overwritten. Whatever the evidence, nothing warns."""
     fitness, finite = stats.fitness, np.isfinite(stats.fitness)
     assume(finite.any())
-    parents, explore = everyone(selector, stats, generation)
-    assert np.all((parents == np.arange(len(fitness))) | finite[parents])
-    assert not np.any(fitness[parents[finite]] < fitness[finite])
-    assert selector.needs == 1 or (finite[parents] & explore)[~finite].all()
     best = np.flatnonzero(fitness == fitness[finite].max())
-    assert np.all(np.isin(parents[best], best)) and (len(best) > 1 or parents[best] == best)
+    for name, selector in VARIANTS.items():
+        parents, explore = everyone(selector, stats, generation)
+        assert np.all((parents == np.arange(len(fitness))) | finite[parents]), name
+        assert not np.any(fitness[parents[finite]] < fitness[finite]), name
+        assert selector.needs == 1 or (finite[parents] & explore)[~finite].all(), name
+        assert np.all(np.isin(parents[best], best)) and (len(best) > 1 or parents[best] == best), name
 
 
 @given(populations(fitness=st.sampled_from([NAN, INF, -INF])) | populations().map(lambda stats: stats.take(np.r_[:1])))
-def test_where_nobody_is_finite_and_alone_everybody_keeps(selector, stats):
+def test_where_nobody_is_finite_and_alone_everybody_keeps(stats):
     n = len(stats.uid)
-    selection = everyone(selector, stats)
-    assert selection.parents.tolist() == list(range(n))
-    assert selection.explore.tolist() == [selector == KeepWeights(explore=True)] * n
+    for name, selector in VARIANTS.items():
+        selection = everyone(selector, stats)
+        assert selection.parents.tolist() == list(range(n)), name
+        assert selection.explore.tolist() == [selector == KeepWeights(explore=True)] * n, name
 
 
 @given(populations(), SEEDS)
-def test_parents_keep_theirs(selector, stats, generation):
+def test_parents_keep_theirs(stats, generation):
     """Whoever donates is not replaced in the same generation, except where opponents are drawn member by member."""
-    if not isinstance(selector, SELECTORS["tournament"] | SELECTORS["t_test"]):
-        parents = everyone(selector, stats, generation).parents
-        assert parents[parents].tolist() == parents.tolist()
+    for name, selector in VARIANTS.items():
+        if not isinstance(selector, SELECTORS["tournament"] | SELECTORS["t_test"]):
+            parents = everyone(selector, stats, generation).parents
+            assert parents[parents].tolist() == parents.tolist(), name
 
 
 def test_equal_fitness_is_decided_by_lot(selector):
