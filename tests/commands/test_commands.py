@@ -29,6 +29,7 @@ from shoal.core.space import Range
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import load
+from shoal.experiment.plan import make_plan
 from shoal.members import devices
 from shoal.members.compilation_cache import BOUND
 from shoal.methods.pbt import Pbt
@@ -170,15 +171,21 @@ SETTABLE: dict[str, tuple[str, Any]] = {  # what is given, and what the field th
 }
 
 
-def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """--set reaches the fields without a flag of their own."""
-    seen: list[Experiment] = []
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
+    """The experiments that `shoal train` begins with, none of which is trained."""
+    experiments: list[Experiment] = []
 
     def begin(experiment: Experiment, callbacks: object) -> None:
-        seen.append(experiment)
+        experiments.append(experiment)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shoal.run.loop.train", begin)
+    return experiments
+
+
+def test_every_field_can_be_set(seen: list[Experiment]) -> None:
+    """--set reaches the fields without a flag of their own."""
     assert list(SETTABLE) == [field.name for field in fields(Experiment)]
     for name, (text, value) in SETTABLE.items():
         more = ["--agent", "sb3:PPO"] if name in ("python", "processes") else []  # which trainers alone have
@@ -194,20 +201,20 @@ def test_every_field_can_be_set(monkeypatch: pytest.MonkeyPatch) -> None:
         ["--set", "hyper.epochs", "1", "--set", "seed", "3"],
     ],
 )
-def test_set_several(tmp_path: Path, given: list[str]) -> None:
-    assert shoal(*flags(tmp_path / "r", "--quiet", *given, generations=1)).code == 0
-    written = load(tmp_path / "r/experiment.yaml")
-    assert (written.hyper["epochs"], written.seed) == (1.0, 3)
+def test_set_several(tmp_path: Path, seen: list[Experiment], given: list[str]) -> None:
+    assert shoal(*flags(tmp_path / "r", "--quiet", *given)).code == 130
+    planned = make_plan(seen[0]).experiment
+    assert (planned.hyper["epochs"], planned.seed) == (1.0, 3)
 
 
-def test_flags_of_their_own(tmp_path: Path) -> None:
+def test_flags_of_their_own(tmp_path: Path, seen: list[Experiment]) -> None:
     file = tmp_path / "e.yaml"
     settings = {"population": 6, "seed": 3, "final_episodes": 8, "fitness": {"episodes": 2, "step_limit": 60}}
     file.write_text(json.dumps(settings | {"config": CONFIG}))
     given = ["--population", "4", "--interval", "6.4e1", "--generations", "1", "--select", "tournament"]
     given += ["--explore", "resample", "--env", "gymnax:CartPole-v1", "--agent", "ppo", "--quiet"]
-    assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 0
-    e = load(tmp_path / "r/experiment.yaml")
+    assert shoal("train", *given, "--run-dir", tmp_path / "r", file).code == 130
+    e = make_plan(seen[0]).experiment
     assert (e.population, e.interval, e.generations, e.seed) == (4, 64, 1, 3)
     assert (e.method["select"], e.method["explore"]) == ({"name": "tournament"}, {"name": "resample"})
     assert (e.env, e.agent) == ("gymnax:CartPole-v1", "ppo")
@@ -253,16 +260,17 @@ def test_evaluate_agrees_with_the_champion_at_play(six: Path) -> None:
 
     champion = load_champion(six)
     env, params = gymnax.make("CartPole-v1")
-    reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
-    returns = []
+    reset, step = (
+        jax.jit(jax.vmap(f, in_axes)) for f, in_axes in ((env.reset_env, (0, None)), (env.step_env, (0, 0, 0, None)))
+    )
+    keys = jax.random.split(jax.random.key(1000), 40)
+    ended, returns = np.zeros(40, bool), np.zeros(40)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        for seed in range(40):
-            obs, state = reset(jax.random.key(1000 + seed), params)
-            for t in range(60):
-                obs, state, _, done, _ = step(jax.random.key(t), state, int(champion.predict(obs)[0]), params)
-                if done:
-                    break
-            returns.append(t + 1)
+        obs, state = reset(keys, params)
+        for _ in range(60):
+            obs, state, _, done, _ = step(keys, state, champion.predict(obs)[0], params)
+            returns += ~ended
+            ended |= np.asarray(done)
     found = SCORE.fullmatch(shoal("evaluate", six, "--episodes", "200").out)
     assert found
     error = np.hypot(float(found[2]), np.std(returns) / 40**0.5)

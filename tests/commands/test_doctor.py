@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from support.messages import Said, shown
 from support.probes import match
-from support.runs import of_method
+from support.runs import CONFIG, of_method
 
 from shoal import train
 from shoal.agents.ppo import ppo
@@ -35,6 +35,7 @@ from shoal.records.console import Display
 from shoal.records.screen import Screen
 
 TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
+DRY: dict[str, Any] = {"config": CONFIG, "fitness": Fitness(episodes=2, step_limit=60)}  # other tests compile it too
 PACES = {"name": "mf_pbt", "periods": [1, 2]}
 BASE = Experiment(env="CartPole-v1", method="pbt", population=4, generations=5, interval=64, config=TINY)
 
@@ -355,8 +356,9 @@ def test_nobody_copies_who_is_alone_before_burn_in_is_over() -> None:
 
 def test_no_rung_in_the_dry_run() -> None:
     """It has two generations: where members ended after the first, they would seem to have diverged."""
-    findings = about(dry_run.dry_run, population=4, generations=8, method="successive_halving")
-    assert "diverged" not in marked(findings, "!") and "selection bias of the best of 4" in str(findings)
+    bare = DRY | {"config": CONFIG | {"layers": []}}
+    findings = about(dry_run.dry_run, population=2, generations=2, method="successive_halving", **bare)
+    assert "diverged" not in marked(findings, "!") and "selection bias of the best of 2" in str(findings)
 
 
 def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -365,7 +367,8 @@ def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> Non
     assert finding.mark == "✓"
     flags = finding.text[finding.text.index("--") :].split()
     with pytest.raises(SystemExit) as stop:
-        main(["doctor", "--env", "CartPole-v1", "--interval", "64", "--set", f"config={json.dumps(TINY)}", *flags])
+        given = ["--set", f"config={json.dumps(CONFIG)}", "fitness.episodes=2", "fitness.step_limit=60"]
+        main(["doctor", "--env", "CartPole-v1", "--interval", "64", *given, *flags])
     told = capsys.readouterr().out
     assert stop.value.code == 0 and "1 × ppo" in told and "20 generations of" in told and "alternative" not in told
     assert "--budget 5000 --method independent" in about(checks.one_agent, budget=5000)[0].text
@@ -384,7 +387,7 @@ def test_what_one_episode_says() -> None:
 
 
 def test_a_failing_agent_is_in_the_way() -> None:
-    assert "failed: RuntimeError: no gradient" in marked(about(dry_run.dry_run, agent=failing_agent), "✗")
+    assert "failed: RuntimeError: no gradient" in marked(about(dry_run.dry_run, agent=failing_agent, **DRY), "✗")
 
 
 @pytest.mark.slow
@@ -412,7 +415,7 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 SOUND = "env: CartPole-v1\npopulation: 4\ngenerations: 3\ninterval: 64\n"
-SOUND += "config: {layers: [4], rollout: 8, environments: 2, minibatches: 1}\n"
+SOUND += f"config: {json.dumps(CONFIG)}\nfitness: {{episodes: 2, step_limit: 60}}\n"
 
 
 def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:

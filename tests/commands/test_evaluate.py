@@ -9,9 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from support.forged import SPEC, forged
+from support.forged import forged
 from support.messages import Said, shown
 from support.runs import at_work, tiny
+from support.whole_run import SPEC
 
 from shoal.commands.evaluate import evaluate
 from shoal.core.atomic import seal

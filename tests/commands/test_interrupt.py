@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.runs import flags, shoal, start
+from support.whole_run import write_whole_run
 
 from shoal.core.interrupts import interruptible
 
@@ -101,8 +102,7 @@ def test_heard_while_a_program_is_compiled(tmp_path: Path, name: str) -> None:
     run = tmp_path / "run"
     arguments = flags(run, "--quiet", generations=1)
     if name == "evaluate":
-        assert command("", *arguments).returncode == 0
-        arguments = ["evaluate", str(run)]
+        arguments = ["evaluate", str(write_whole_run(run))]
     process = command(COMPILING_FOR_EVER, *arguments)
     assert process.returncode == 130 and (process.stdout, process.stderr) == AFTER[name]
     assert run.exists() == (name == "evaluate")
@@ -114,7 +114,7 @@ def test_too_late_to_change_how_it_ended(tmp_path: Path) -> None:
     assert process.stderr.startswith("shoal: ") and process.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("sign", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_second_signal_while_the_command_ends(tmp_path: Path, sign: signal.Signals) -> None:
     """After the run has stopped, and again when all is said: it can be resumed all the same, and the command says how."""
     again = f"import os\nos.kill(os.getpid(), {int(sign)})"

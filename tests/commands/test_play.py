@@ -89,7 +89,9 @@ def run_of(tmp_path: Path) -> Callable[..., Path]:
         agent, folder = parts.agent, tmp_path / "run"
         folder.mkdir()
         write_file(folder / "experiment.yaml", dump(replace(parts.experiment, run_dir=str(folder))).encode())
-        learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
+        draw = np.random.default_rng(0)
+        shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
+        learned = jax.tree.map(lambda x: draw.normal(size=x.shape).astype(x.dtype), shapes)
         hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
         best = champion.ChampionSoFar(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
         with at_work(folder) as staging:

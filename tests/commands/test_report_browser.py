@@ -71,26 +71,41 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: write_report(run) for name, run in runs.items()}
 
 
+@pytest.fixture(scope="module")
+def tabs(chromium: Any) -> dict[tuple[int, str], Any]:
+    """A page of each width and scheme, which tests visit one after another: a new one takes longer than a test."""
+    return {}
+
+
 @pytest.fixture
-def visit(chromium: Any, reports: dict[str, Path]) -> Iterator[Callable[..., Any]]:
+def visit(chromium: Any, tabs: dict[tuple[int, str], Any], reports: dict[str, Path]) -> Iterator[Callable[..., Any]]:
     """Opens a report; at the end nothing may have gone wrong, and nothing may have been asked of a network."""
     complaints: list[str] = []
     requests: list[str] = []
-    contexts = []
+    opened: list[Any] = []
+    hears: dict[Any, Callable[[Any], None]] = {
+        "console": lambda message: complaints.append(message.text),
+        "pageerror": lambda error: complaints.append(str(error)),
+        "request": lambda request: requests.append(request.url),
+    }
 
     def open_report(name: str = "small", width: int = 1280, scheme: str = "light") -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: requests.append(request.url))
+        if (width, scheme) not in tabs:
+            tabs[width, scheme] = chromium.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        page = tabs[width, scheme]
+        if page not in opened:
+            opened.append(page)
+            for event, hear in hears.items():
+                page.on(event, hear)
+        page.mouse.move(0, 0)
         page.goto(reports[name].as_uri())
         return page
 
     yield open_report
-    for context in contexts:
-        context.close()
+    for page in opened:
+        page.emulate_media(media="screen")
+        for event, hear in hears.items():
+            page.remove_listener(event, hear)
     assert complaints == []
     assert [url for url in requests if not url.startswith(("file:", "data:"))] == []
 

@@ -10,6 +10,8 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -81,10 +83,11 @@ def wait_for(path: Path, process: subprocess.Popen, seconds: float = 120) -> Non
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def four(tmp_path_factory: pytest.TempPathFactory, shared: Callable[[], AbstractContextManager[None]]) -> Path:
     """Four shards in this process."""
     path = tmp_path_factory.mktemp("four") / "run"
-    train(tiny(path, **RUN))
+    with shared():
+        train(tiny(path, **RUN))
     return path
 
 

@@ -19,8 +19,9 @@ from shoal.run.loop import train
 from shoal.study.scheduler import run_study
 
 pytestmark = pytest.mark.compiles
+BARE = {"population": 2, "config": SETTINGS["config"] | {"layers": []}}
 CASES: dict[str, tuple[dict[str, Any], dict[str, dict]]] = {
-    "living": ({}, {"pbt": {}, "control": {"method": "independent", "interval": 96, "hyper": {"discount": 0.9}}}),
+    "living": (BARE, {"pbt": {}, "control": {"method": "independent", "interval": 96, "hyper": {"discount": 0.9}}}),
     "two_shards": ({"shards": 2}, {"pbt": {}, "control": {"method": "independent"}}),
     "host": ({"env": "gym:CartPole-v1"}, {"pbt": {}, "control": {"method": "independent"}}),
     "halving": (

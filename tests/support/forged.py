@@ -5,29 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
+from support.whole_run import LEARNED, SPEC
 
 from shoal.core.contenders import ChampionSoFar
-from shoal.core.spec import Discrete, Spec
-from shoal.experiment.build import make_learner
 from shoal.experiment.files import dump
-from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
-
-SPEC = Spec((4,), "float32", Discrete(2))  # of CartPole
 
 
 def forged(run: Path, **fields: Any) -> Path:
     """A run of PPO on CartPole with records and a champion, whose experiment.yaml has these fields."""
     experiment = tiny(env="gymnax:CartPole-v1", hyper={}, space={"learning_rate": [1e-4, 1e-2, "log"]})
     write_run(run, population=4, generations=2)
-    agent = make_learner(experiment, SPEC, Pbt()).agent
-    learned = jax.tree.map(np.asarray, agent.init(jax.random.key(0), agent.hyper).learned)
     with at_work(run) as staging:
-        save(run / "champion", ChampionSoFar(learned, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
+        save(run / "champion", ChampionSoFar(LEARNED, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
     whole = tiny(**{"env": experiment.env, "hyper": {}, "space": experiment.space} | fields)
     (run / "experiment.yaml").write_text(dump(whole))
     return run
