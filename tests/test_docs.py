@@ -226,7 +226,7 @@ def test_make_targets_exist() -> None:
 
 
 FILES = [
-    pytest.param(path, marks=pytest.mark.slow if path.stem in ("brax-ant", "mazes") else ())
+    pytest.param(path, marks=pytest.mark.slow if path.stem in ("bigfish", "brax-ant", "mazes") else ())
     for path in sorted(ROOT.glob("experiments/**/*.yaml"))
     if path.parent.name != "studies"
 ]
@@ -251,7 +251,7 @@ def test_experiments_can_be_built(path: Path) -> None:
 
 
 STUDIES = [
-    pytest.param(path, marks=pytest.mark.slow if path.stem == "reward-weights" else ())
+    pytest.param(path, marks=pytest.mark.slow if path.stem in ("mazes", "mazes-by-heart", "reward-weights") else ())
     for path in sorted([*ROOT.glob("experiments/studies/*.yaml"), *ROOT.glob("benchmarks/studies/*.yaml")])
 ]
 

@@ -145,7 +145,7 @@ def mutations_of(texts: list[str]) -> st.SearchStrategy[bytes]:
     return st.builds(mutated_text, st.randoms(), st.sampled_from(texts))
 
 
-@examples(400, 2000)
+@examples(200, 2000)
 def test_mutated_experiments(tmp_path: Path, examples: int) -> None:
     """They are read, and what is read is planned."""
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import shoal
 
 ROOT = Path(shoal.__file__).parent
 COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp
+parse = cache(ast.parse)
 
 
 def confused(source: str) -> set[str]:
     """The module's names that a comprehension takes, and another one in the same function has for its own."""
-    module = ast.parse(source)
+    module = parse(source)
     known = {name for node in module.body for name in bound(node)}
     found: set[str] = set()
     for function in (node for node in ast.walk(module) if isinstance(node, ast.FunctionDef)):
@@ -47,6 +49,6 @@ def test_one_that_is() -> None:
 
 def test_no_class_name_stands_twice() -> None:
     found = [
-        x.name for path in ROOT.rglob("*.py") for x in ast.walk(ast.parse(path.read_text())) if type(x) is ast.ClassDef
+        x.name for path in ROOT.rglob("*.py") for x in ast.walk(parse(path.read_text())) if type(x) is ast.ClassDef
     ]
     assert not {name for name in found if found.count(name) > 1}

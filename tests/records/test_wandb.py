@@ -84,8 +84,8 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
 
 def test_runs_are_called_as_is_asked(tmp_path: Path, opened: list[Run]) -> None:
     asked = WeightsAndBiases(runs="member", name="walk", entity="lab", tags=("a", "b"))
-    train(tiny(tmp_path / "run", generations=1, population=2, wandb=asked))
-    assert [run.options["name"] for run in opened] == ["walk", "walk member0", "walk member1"]
+    train(tiny(tmp_path / "run", generations=1, wandb=asked))
+    assert [run.options["name"] for run in opened] == ["walk", *(f"walk member{uid}" for uid in range(4))]
     assert {(run.options["entity"], *run.options["tags"]) for run in opened} == {("lab", "a", "b")}
 
 

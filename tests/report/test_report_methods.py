@@ -233,7 +233,7 @@ def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
 @pytest.mark.parametrize("write", [write_sampled, write_dvd, write_independent])
 def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
-    run = write(tmp_path / "run", generations=4)
+    run = write(tmp_path / "run", population=4, generations=4)
     entries = rows(run, "metrics.jsonl")
     for at, entry in enumerate(entries[:3]):
         for field in list(entry["members"])[at % 2 :: 2]:

@@ -24,6 +24,9 @@ from shoal.records.callback import Callback
 from shoal.run import auto_population
 from shoal.run.auto_population import FreeMembers, measure, resolved, sizes
 
+# Quick to compile, under the names that a file has for them.
+IDLE = {"agent": "support.clocked:clocked", "config": {}}
+
 
 class Noted(Callback):
     """Keep what the user is told."""
@@ -60,7 +63,7 @@ def test_generations_are_timed_on_the_devices(monkeypatch: pytest.MonkeyPatch, d
     there = jax.devices()[:devices]
     monkeypatch.setattr(jax, "devices", lambda: there)
     monkeypatch.setattr(auto_population, "PART", 0.05)
-    found = measure(tiny(), limit=0)
+    found = measure(tiny(env="support.numbered:on_device", **IDLE), limit=0)
     assert list(found.seconds) == [1, 2] and all(x > 0 for x in found.seconds.values())
     assert found.stopped == ("0 s were over" if found.members == 2 else "")
 
@@ -79,10 +82,10 @@ def test_no_more_are_tried(monkeypatch: pytest.MonkeyPatch, free: int | None, wh
 def test_a_run_takes_that_many(said: Said, tmp_path: Path) -> None:
     """Its file has the number, with which it goes on, whatever the machine is by then."""
     noted = Noted()
-    train(tiny(tmp_path / "run", population="auto"), [noted])
+    train(tiny(tmp_path / "run", population="auto", **IDLE), [noted])
     said(noted.notes[0])
     assert of_run(tmp_path / "run").population == 4
-    again = resume(tmp_path / "run", generations=3)
+    again = resume(tmp_path / "run", generations=3, trust_code=True)
     assert again.summary["generations"] == 3
 
 
@@ -90,10 +93,10 @@ def test_episodes_are_a_number_too(said: Said, tmp_path: Path, monkeypatch: pyte
     """A run and the doctor say how many they are, and what they cost at most."""
     noted, fitness = Noted(), Fitness(episodes="auto", step_limit=60)  # type: ignore[arg-type]
     monkeypatch.setattr("shoal.members.gradient_trained.EPISODES_ON_DEVICE", 2)
-    train(tiny(tmp_path / "run", fitness=fitness, generations=1), [noted])
+    train(tiny(tmp_path / "run", fitness=fitness, generations=1, **IDLE), [noted])
     said(noted.notes[0])
     assert of_run(tmp_path / "run").fitness.episodes == 2
-    (found,) = checks.evaluation(make_plan(tiny(fitness=fitness)))
+    (found,) = checks.evaluation(make_plan(tiny(fitness=fitness, **IDLE)))
     said(found.text)
 
 

@@ -25,10 +25,16 @@ from shoal.run.loop import resume, train
 
 
 @pytest.fixture(scope="module")
-def spent(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
-    """All steps of a run so far, after each of six generations."""
-    train(tiny(run := tmp_path_factory.mktemp("six") / "run", generations=6))
-    return [row["steps"] + row["evaluation_steps"] for row in rows(run / "metrics.jsonl")]
+def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("six") / "run"
+
+
+@pytest.fixture
+def spent(six: Path) -> list[int]:
+    """All steps of a run so far, after each of six generations; it is made once, with the programs that others take."""
+    if not six.exists():
+        train(tiny(six, generations=6))
+    return [row["steps"] + row["evaluation_steps"] for row in rows(six / "metrics.jsonl")]
 
 
 def generations(run: Path) -> int:
@@ -173,21 +179,6 @@ def test_what_a_callback_ends_is_stopped(tmp_path: Path) -> None:
     assert generations(tmp_path / "run") == 3
 
 
-@pytest.mark.usefixtures("clock")
-def test_members_end_at_shares_of_the_time(tmp_path: Path) -> None:
-    """Of 50 s, at 0.4 and 0.8: after the generations measured nearest to 20 and 40."""
-    method = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
-    train(tiny(tmp_path / "run", method=method, time_limit=45))
-    lines = rows(tmp_path / "run/lineage.jsonl")
-    assert [sum(row["generation"] == g for row in lines) for g in range(generations(tmp_path / "run"))] == [
-        4,
-        4,
-        2,
-        2,
-        1,
-    ]
-
-
 def test_schedules_follow_the_clock() -> None:
     """From generation to generation: how many updates will fit into the time is not known."""
     plan = planned(tiny(time_limit=100))
@@ -254,36 +245,9 @@ def test_improvement_is_one_of_the_mean_of_four() -> None:
     assert trend.since == 36, "a sum in another order is no improvement"
 
 
-@pytest.fixture
-def bests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The best fitness of each generation."""
+def test_patience(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
     course = [10.0, 20.0, 30.0, 20.0, 20.0, 10.0]
     monkeypatch.setattr(PopulationStats, "best", property(lambda stats: course[stats.generation[0]]))
-
-
-@pytest.mark.usefixtures("bests")
-def test_a_run_stops_early_and_goes_on_with_more(tmp_path: Path, said: Said) -> None:
-    """Bit for bit as the run that had more from the start, although a rung comes with the generation that ended it."""
-    run, straight = tmp_path / "run", tmp_path / "straight"
-    halving = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
-    both = {"method": halving, "generations": 5}
-    train(tiny(straight, stop={"fitness": 30}, **both))
-    assert shoal(*flags(run, "--stop-fitness", "19.5", "--stop-patience", "9", **both)).code == 0
-    for path, done in ((straight, 3), (run, 2)):
-        assert generations(path) == done
-    assert resume(run).already
-    outcome = shoal("resume", run, "--set", "stop.fitness=20")
-    assert outcome.code == 2
-    said(outcome.err)
-    (run / "result.json").unlink()  # killed before its end was written
-    assert resume(run).summary["stopped_by"] == "stop.fitness = 19.5"
-    assert shoal("resume", run, "--set", "stop.fitness=30", "stop.patience=null", "--quiet").code == 0
-    same_run(run, straight)
-    assert "ended by stop.fitness = 30" in (run / "report.html").read_text()
-
-
-@pytest.mark.usefixtures("bests")
-def test_patience(tmp_path: Path, said: Said) -> None:
     outcome = shoal(*flags(run := tmp_path / "run", "--stop-patience", "1", generations=7))
     assert outcome.code == 0 and generations(run) == 6
     first, *lines = outcome.out.splitlines()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import shutil
 import weakref
 from pathlib import Path
 from typing import Any
@@ -11,19 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cases import others_slow
-from support.runs import Signals, rows, same_run, tiny
+from support.messages import Said
+from support.runs import Signals, flags, rows, same_run, shoal, tiny
+from support.synthetic_run import write_run
 
 from shoal import Callback, Generation
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.population import PopulationStats
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_plan, planned
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
 from shoal.run import generations
+from shoal.run.context import State
 from shoal.run.loop import resume, train
+from shoal.run.warm_start import read_warm_start
 from shoal.study.replay import follower
 
 REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
@@ -43,6 +48,19 @@ class EndsAt(Callback):
 
 def halving(path: Path | None, **changes: Any) -> Any:
     return tiny(path, **{"generations": 5, "method": HALVING} | changes)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("halving") / "run"
+
+
+@pytest.fixture
+def ended(place: Path, tmp_path: Path) -> Path:
+    """A copy of a run to the last member, which is made once, with the programs that others take."""
+    if not place.exists():
+        train(halving(place))
+    return shutil.copytree(place, tmp_path / "run")
 
 
 def alive(run: Path) -> list[int]:
@@ -161,6 +179,35 @@ def test_a_budget_has_rungs_too(tmp_path: Path):
     assert 1500 <= summary["environment_steps"] + summary["evaluation_steps"] < 2 * 1500
 
 
+def test_members_end_at_shares_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of 50 s, at 0.4 and 0.8: after the generations measured nearest to 20 and 40."""
+    monkeypatch.setattr(State, "seconds", property(lambda state: 10.0 * state.done + 5))
+    train(halving(tmp_path / "run", generations=2, time_limit=45))
+    assert alive(tmp_path / "run") == [4, 4, 2, 2, 1]
+
+
+def test_a_run_stops_early_and_goes_on_with_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said):
+    """Bit for bit as the run that had more from the start, although a rung comes with the generation that ended it."""
+    course = [10.0, 20.0, 30.0, 20.0, 20.0, 10.0]  # the best fitness of each generation
+    monkeypatch.setattr(PopulationStats, "best", property(lambda stats: course[stats.generation[0]]))
+    run, straight = tmp_path / "run", tmp_path / "straight"
+    train(halving(straight, stop={"fitness": 30}))
+    stops = "--stop-fitness", "19.5", "--stop-patience", "9"
+    assert shoal(*flags(run, *stops, method=HALVING, generations=5)).code == 0
+    for path, done in ((straight, 3), (run, 2)):
+        result = json.loads((path / "result.json").read_text())
+        assert (result["status"], result["generations"], len(alive(path))) == ("done", done, done)
+    assert resume(run).already
+    outcome = shoal("resume", run, "--set", "stop.fitness=20")
+    assert outcome.code == 2
+    said(outcome.err)
+    (run / "result.json").unlink()  # killed before its end was written
+    assert resume(run).summary["stopped_by"] == "stop.fitness = 19.5"
+    assert shoal("resume", run, "--set", "stop.fitness=30", "stop.patience=null", "--quiet").code == 0
+    same_run(run, straight)
+    assert "ended by stop.fitness = 30" in (run / "report.html").read_text()
+
+
 def test_a_run_that_ended_before_a_rung_can_get_more_generations(tmp_path: Path):
     """Its rungs then come at shares of the longer run; members that have ended stay so."""
     train(halving(tmp_path / "run", generations=2, method=HALVING | {"rungs": [0.9, 0.95]}))
@@ -178,29 +225,27 @@ def test_a_stopped_run_may_end_soon_and_go_on_later(tmp_path: Path):
     assert alive(tmp_path / "run")[:3] == ended_soon and alive(tmp_path / "run")[-1] == 1
 
 
-def test_members_that_are_left_start_another_run(tmp_path: Path):
-    train(halving(tmp_path / "run"))
-    train(tiny(tmp_path / "next", population=1, method="independent", init_from=str(tmp_path / "run")))
-    (left,) = {row["uid"] for row in rows(tmp_path / "run/lineage.jsonl") if row["generation"] == 4}
-    assert (tmp_path / "next/init_from.json").read_text().count(f'"parent": {left}') == 1
-    train(tiny(tmp_path / "more", generations=1, init_from=str(tmp_path / "run")))
+def test_members_that_are_left_start_another_run(ended: Path, tmp_path: Path):
+    (left,) = {row["uid"] for row in rows(ended / "lineage.jsonl") if row["generation"] == 4}
+    alone = read_warm_start(make_plan(tiny(population=1, method="independent", init_from=str(ended))))
+    assert alone is not None and alone.uid == [left]
+    train(halving(tmp_path / "more", generations=1, init_from=str(ended)))
     assert (tmp_path / "more/init_from.json").read_text().count(f'"parent": {left}') == 4
     assert len({row["hyper"]["learning_rate"] for row in rows(tmp_path / "more/lineage.jsonl")}) > 1
 
 
-def test_the_page_says_what_a_generation_is(tmp_path: Path):
+def test_the_page_says_what_a_generation_is(ended: Path, tmp_path: Path):
     """The same number of steps all along, but not of each member."""
-    page = write_report(train(halving(tmp_path / "run")).run_dir).read_text()
+    page = write_report(ended).read_text()
     assert "4 agents learned side by side, in generations of 256 environment steps of all members." in page
-    page = write_report(train(tiny(tmp_path / "other")).run_dir).read_text()
-    assert "4 agents learned side by side, in generations of 64 environment steps." in page
+    page = write_report(write_run(tmp_path / "other", 4, 3)).read_text()
+    assert "4 agents learned side by side, in generations of 32.8k environment steps." in page
 
 
-def test_a_schedule_lasts_as_long_as_its_champion_trained(tmp_path: Path):
+def test_a_schedule_lasts_as_long_as_its_champion_trained(ended: Path):
     """By hand: 2 intervals of four members, 2 of two, which are twice as long, and one of the last, four times as long."""
-    train(halving(tmp_path / "run"))
-    found = [row["learning_rate"] for row in schedule(tmp_path / "run")]  # up to the champion's generation
-    follows = follower(tmp_path / "run")
+    found = [row["learning_rate"] for row in schedule(ended)]  # up to the champion's generation
+    follows = follower(ended)
     assert [row["learning_rate"] for row in follows.method["rows"]] == [
         rate for rate, intervals in zip(found, [1, 1, 2, 2, 4], strict=False) for _ in range(intervals)
     ]
@@ -210,22 +255,21 @@ def test_a_schedule_lasts_as_long_as_its_champion_trained(tmp_path: Path):
 @pytest.mark.parametrize(
     "changed", ["steps: -64", "steps: 1000000000000", "steps: null", "rungs: x", "min_members: 1.5"]
 )
-def test_a_forged_run_has_no_schedule(tmp_path: Path, changed: str):
+def test_a_forged_run_has_no_schedule(ended: Path, changed: str):
     """What a lineage says is believed only where members could have done it; options of the method are not asked."""
-    train(halving(tmp_path / "run"))
     name, value = changed.split(": ")
     if name == "steps":
-        lines = (tmp_path / "run/lineage.jsonl").read_text().splitlines()
+        lines = (ended / "lineage.jsonl").read_text().splitlines()
         forged = [
             line.replace('"steps": 64', f'"steps": {value}').replace('"steps": 128', f'"steps": {value}')
             for line in lines
         ]
-        (tmp_path / "run/lineage.jsonl").write_text("\n".join(forged) + "\n")
+        (ended / "lineage.jsonl").write_text("\n".join(forged) + "\n")
     else:
-        text = (tmp_path / "run/experiment.yaml").read_text()
-        (tmp_path / "run/experiment.yaml").write_text(text.replace(f"{name}:", f"{name}: {value} #"))
+        text = (ended / "experiment.yaml").read_text()
+        (ended / "experiment.yaml").write_text(text.replace(f"{name}:", f"{name}: {value} #"))
     try:
-        assert follower(tmp_path / "run").generations
+        assert follower(ended).generations
     except BadInput as error:
         assert "\n" not in str(error)
 

@@ -20,6 +20,8 @@ from shoal.core.interrupts import Interrupted
 from shoal.experiment.files import of_run
 from shoal.study.study_file import Study, experiment_of
 
+IDLE = {"agent": "support.clocked:clocked", "config": {}}  # quick to compile, under the name that a file has for it
+
 
 class Wanderer(gymnasium.Wrapper):
     """Goes elsewhere as soon as it is made, or as it steps."""
@@ -44,14 +46,14 @@ def test_an_environment_that_goes_elsewhere_takes_nothing_along(
     for folder in (here, there):
         folder.mkdir()
     monkeypatch.chdir(here)
-    world = {"env": Wanderer, "env_options": {"place": str(there), "late": late}}
+    world = {"env": f"{__name__}:Wanderer", "env_options": {"place": str(there), "late": late}} | IDLE
     with pytest.raises(Interrupted) as stopped:
         train(tiny(Path("run"), **world), [Signals(0, "evolve")])
     assert str(here / "run") in str(stopped.value)
     os.chdir(here)
     assert resume("run", trust_code=True).run_dir == here / "run"
     os.chdir(here)
-    assert train(tiny(**world, init_from="run")).run_dir == here / "runs/Wanderer-ppo-0"
+    assert train(tiny(**world, init_from="run")).run_dir == here / "runs/Wanderer-clocked-0"
     os.chdir(here)
     assert evaluate("run", episodes=2, trust_code=True)["episodes"] == 2
     assert list(there.iterdir()) == [] and {p.name for p in here.iterdir()} == {"run", "runs"}
@@ -97,6 +99,6 @@ def test_home_in_the_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    result = train(replace(tiny(generations=1), run_dir="~/mine/run"))
+    result = train(replace(tiny(generations=1, **IDLE), run_dir="~/mine/run"))
     assert result.run_dir == tmp_path / "mine/run" and (result.run_dir / "result.json").is_file()
     assert not Path("~").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import socket
 import subprocess
 import sys
@@ -126,10 +127,16 @@ def test_resume_says_what_has_changed(tmp_path: Path) -> None:
     assert "changed" not in shoal("resume", run, "--generations", 4, "--quiet").out
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("once") / "run"
+
+
 @pytest.mark.parametrize("left", ["", "[1]\n", '{"generation": 0, "versions": 3, "host": {"a": NaN}}\n', "{"])
-def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(tmp_path: Path, left: str) -> None:
-    run = tmp_path / "run"
-    train(tiny(run))
+def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(place: Path, tmp_path: Path, left: str) -> None:
+    if not place.exists():
+        train(tiny(place))
+    run = shutil.copytree(place, tmp_path / "run")
     (run / "provenance.jsonl").unlink() if not left else (run / "provenance.jsonl").write_text(left)
     write_report(run)
     assert resume(run, 3).summary["provenance"]["generation"] == 2

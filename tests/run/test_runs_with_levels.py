@@ -20,11 +20,12 @@ from shoal.study.replay import replay
 
 ON_DEVICE, ON_HOST = "support.numbered:on_device", "support.numbered:on_host"
 TRAIN, VALIDATION, TEST = (10, 14), (1000, 2000), (5000, 6000)
-ES = {"method": "es", "config": {"layers": [8]}}
+IDLE = {"agent": "support.clocked:clocked", "config": {}}  # whoever learns has the levels of whoever does not
+ES = {"agent": "policy", "method": "es", "config": {"layers": [8]}}
 
 
 def experiment(run: Path, test: tuple[int, int] = TEST, **changes: Any) -> Any:
-    return tiny(run, **{"env": ON_DEVICE, "levels": Levels(TRAIN, VALIDATION, test)} | changes)
+    return tiny(run, **IDLE | {"env": ON_DEVICE, "levels": Levels(TRAIN, VALIDATION, test)} | changes)
 
 
 def within(values: Any, span: tuple[int, int]) -> bool:
@@ -110,7 +111,7 @@ def test_they_are_the_same_in_every_process(tmp_path: Path, how: str) -> None:
     train(experiment(whole, shards=2))
     if how == "mpi":
         levels = {"train": list(TRAIN), "validation": list(VALIDATION), "test": list(TEST)}
-        command = flags(run, "--exchange", "mpi", env=ON_DEVICE, levels=levels, shards=2)
+        command = flags(run, "--exchange", "mpi", env=ON_DEVICE, levels=levels, shards=2, **IDLE)
         env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
         subprocess.run(mpiexec(2, *COMMAND, *command), check=True, env=env, capture_output=True, timeout=240)
         same_run(whole, run)

@@ -8,6 +8,7 @@ import zlib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from shoal.distributed.processes import make_processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
+from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.control import Control
 from shoal.run.loop import resume, train
 from shoal.run.start import begin, enter
@@ -38,6 +40,7 @@ LEARNED, HYPER = "learned/", "hyper/"
 def at_the_start(experiment: Experiment) -> Arrays:
     """The state of a population before it trains, by the names that checkpoints have for it."""
     with make_processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
+        held.enter_context(patch.object(DeviceRollouts, "prepare"))  # nobody trains
         context = enter(experiment, Control([]), processes, held)
         shard = begin(context).shard
         parts = [arrays_in(pack(part)) for part in shard.state()]
