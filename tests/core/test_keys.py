@@ -93,7 +93,7 @@ def test_keys_are_numbered_in_one_go():
     assert data(stream(keys["b"], "act")[0, 1]) == data(stream(keys["b"][0, 1], "act"))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 512, 2**16, 2**16 + 1])
+@pytest.mark.parametrize("count", [1, 3, 2**16, 2**16 + 1])
 def test_an_order_has_every_place_once(count):
     found = np.asarray(order(jax_key((0, count)), count))
     np.testing.assert_array_equal(np.sort(found), np.arange(count))

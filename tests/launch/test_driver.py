@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.messages import Said
@@ -21,6 +22,7 @@ from support.synthetic_run import write_run
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
 from shoal.distributed.directory import stop_workers
+from shoal.experiment.experiment import Fitness
 from shoal.launch import driver
 from shoal.launch.driver import Driver, complaint, conclude
 from shoal.launch.launcher import LOST, Crew
@@ -185,8 +187,15 @@ class StopAll(Callback):
             assert " at work" in shoal("status", self._path).out
 
 
-def test_a_worker_ends_after_its_generation(tmp_path: Path, trace_cache: object) -> None:
-    experiment = tiny(generations=4, exchange={"name": "directory", "workspace": str(tmp_path / "w"), "worker": "a"})
+def test_a_worker_ends_after_its_generation(tmp_path: Path) -> None:
+    exchange = {"name": "directory", "workspace": str(tmp_path / "w"), "worker": "a"}
+    trained: dict[str, Any] = {
+        "env": "none",
+        "agent": "support.trainers:Sound",
+        "config": {},
+        "fitness": Fitness(episodes=2),
+    }
+    experiment = tiny(generations=4, population=2, exchange=exchange, **trained)
     with pytest.raises(Interrupted) as stopped:
         train(experiment, [StopAll(tmp_path / "w", 1)])
     assert len((stopped.value.run_dir / "metrics.jsonl").read_text().splitlines()) == 2

@@ -14,6 +14,7 @@ from support.joint import (
     OTHER,
     SETTINGS,
     SPEC,
+    UID,
     N,
     Reference,
     batch_of,
@@ -33,10 +34,12 @@ from shoal.methods.cem_rl import CemRl
 from shoal.rl import replay_buffer as ring
 from shoal.rl.schedules import scheduled
 
+FINITE = jax.jit(tree.finite)
+
 
 def test_joint_update_against_the_reference():
     """Members of unequal hyperparameters, so that none can stand for another; those of the critics are the first's."""
-    made = made_cem(trained=N)
+    made = made_cem()
     own = {"target_noise": [0.5, 0.1, 1.0], "noise_clip": [0.3, 0.5, 0.2], "tau": [0.3, 0.5, 0.1]}
     own |= {"policy_learning_rate": [0.02, 0.05, 0.01], "critic_learning_rate": [0.05, 9.0, 9.0]}
     start = begin(made, **own, policy_delay=[2.0, 1.0, 1.0])
@@ -56,10 +59,12 @@ def test_joint_update_against_the_reference():
 # ----------------------------------------------------------------------------------------------- CEM-RL
 
 
+STORE = jax.jit(ring.store)
+
+
 @functools.cache
-def made_cem(**options: Any) -> SearchLearner:
-    settings = SETTINGS | {"capacity": 20}
-    made = CemRl(**options).learner(td3(SPEC, **settings), N)
+def made_cem(trained: int | None = 2) -> SearchLearner:
+    made = CemRl(trained).learner(td3(SPEC, **SETTINGS | {"capacity": 20}), N)
     jitted = {name: jax.jit(getattr(made, name)) for name in ("improve", "watch")}
     return made._replace(init=jax.jit(made.init), **jitted)
 
@@ -68,7 +73,7 @@ def watched(made: SearchLearner, population: Population) -> Population:
     """With a memory that is full."""
     memory = population.shared.replay_buffer
     steps = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[3:])[:20], rollout(0))
-    memory = ring.store(memory, steps, jnp.ones_like(steps.terminated), memory.owner)
+    memory = STORE(memory, steps, np.ones_like(steps.terminated), memory.owner)
     return population._replace(shared=population.shared._replace(replay_buffer=memory))
 
 
@@ -94,26 +99,33 @@ def test_members_that_are_not_trained_stay_as_they_are(trained):
 
 def test_an_actor_that_diverges_does_not_take_the_critics_along():
     """Nor the other actors; its own share of the batch is left out of what the critics learn from."""
-    made = made_cem(trained=3)
+    made = made_cem()
     start = watched(made, begin(made, policy_delay=1.0))
     actors = start.members.learned
-    lost = jax.tree.map(lambda x: x.at[1].set(jnp.nan), (actors.policy, actors.target_policy))
+    lost = jax.tree.map(np.array, (actors.policy, actors.target_policy))
+    for x in jax.tree.leaves(lost):
+        x[1] = np.nan
     actors = actors._replace(policy=lost[0], target_policy=lost[1])
     end, _ = made.improve(start._replace(members=start.members._replace(learned=actors)), jax.random.key(0))
-    np.testing.assert_array_equal(tree.finite(end.members.learned), [True, False, True])
-    critics = jax.tree.map(lambda x: x[None], end.shared.critic)
-    assert tree.finite(critics)[0] and not same(end.shared.critic.critics, start.shared.critic.critics)
+    np.testing.assert_array_equal(FINITE(end.members.learned), [True, False, True])
+    np.testing.assert_array_equal(end.members.learned.updates, [1, 1, 0])
+    critics = jax.tree.map(lambda x: np.asarray(x)[None], end.shared.critic)
+    assert FINITE(critics)[0] and not same(end.shared.critic.critics, start.shared.critic.critics)
 
 
-def test_trained_by_default():
-    made = made_cem()
-    end, _ = made.improve(watched(made, begin(made, policy_delay=1.0)), jax.random.key(0))
-    np.testing.assert_array_equal(end.members.learned.updates, [1, 0, 0])
+def test_half_are_trained_by_default():
+    """One of three: by the program for one, and not by that for two."""
+    programs = []
+    for trained in (None, 1, 2):
+        made = CemRl(trained).learner(td3(SPEC, **SETTINGS), N)
+        start = jax.eval_shape(made.init, jax.random.key(0), UID, hyper_of(made))
+        programs.append(str(jax.make_jaxpr(made.improve)(start, jax.random.key(0))))
+    assert programs[0] == programs[1] != programs[2]
 
 
 def test_the_cross_entropy_method_alone():
     made = CemRl(trained=0).learner(td3(SPEC, **SETTINGS), N)
-    start = begin(made)
+    start = jax.eval_shape(made.init, jax.random.key(0), UID, hyper_of(made))
     end, metrics = made.improve(start, jax.random.key(0))
     assert end is start and metrics == {} and not made.watches
     assert made.updates(hyper_of(made), 10**6, 100) == 0
@@ -121,7 +133,7 @@ def test_the_cross_entropy_method_alone():
 
 @pytest.mark.parametrize("name", [x for x in made_cem().agent.hyper._fields if x != "update_ratio"])
 def test_every_hyperparameter_of_cem_rl_takes_effect(name):
-    made = made_cem(trained=2)
+    made = made_cem()
 
     def after(**values: float) -> Any:
         now = watched(made, begin(made, **{"policy_delay": 1.0} | values))

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.ppo_reference import Reference, begin, hyper, linear
+from support.ppo_reference import Reference, hyper, linear
 from support.tiny import close, hyper_of, make_agent, member, same
 
 from shoal.core.types import Rollout
@@ -18,7 +18,8 @@ from shoal.rl.batching import in_parts, per_member, repeat, when
 from shoal.rl.independent import independent
 
 FORMS = {"one by one": "cpu", "batched": "gpu"}
-SIZES = (1, 2, 3, 5, 8, 9)
+SIZES = (1, 3, 5, 8)
+KEY = jax.random.key(0)
 
 
 @pytest.fixture(params=FORMS)
@@ -244,11 +245,12 @@ def test_when_for_one_member():
 def test_members_of_ppo_make_epochs_of_their_own(form: str) -> None:
     """What they learn together is what each learns alone."""
     agent = linear("discrete", minibatches=4)
-    start, rollout = begin(agent), Reference(agent, "discrete", True, True).rollout
+    start, rollout = jax.jit(agent.init)(KEY, agent.hyper), Reference(agent, "discrete", True, True).rollout
     several = [hyper(agent, epochs=epochs) for epochs in (3, 0, 1)]
-    alone = [agent.update(start, values, rollout, jax.random.key(0)) for values in several]
+    alone = [agent.update(start, values, rollout, KEY) for values in several]
     stacked = jax.tree.map(lambda *values: np.stack(values), *several)
-    together = jax.jit(jax.vmap(agent.update, (None, 0, None, None)))(start, stacked, rollout, jax.random.key(0))
+    together = jax.jit(jax.vmap(agent.update, (None, 0, None, None)))(start, stacked, rollout, KEY)
+    together = jax.device_get(together)
     for i, expected in enumerate(alone):
         close(member(together, i), expected, rtol=1e-4, atol=1e-5)
     assert same(member(together[0].learned.params, 1), start.learned.params)

@@ -113,13 +113,13 @@ def test_orthogonal_under_vmap(shape):
 def test_mlp():
     mlp = MLP((5, 4), 3, "relu")
     x = np.random.default_rng(0).normal(size=(7, 2)).astype(np.float32)
-    params = mlp.init(jax.random.key(0), x)
+    params = jax.jit(mlp.init)(jax.random.key(0), x)
     y = x.astype(np.float64)
     for i in range(3):
         dense = params["params"][f"Dense_{i}"]
         y = y @ np.asarray(dense["kernel"], np.float64) + np.asarray(dense["bias"])
         y = np.maximum(y, 0) if i < 2 else y
-    np.testing.assert_allclose(mlp.apply(params, x), y, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(jax.jit(mlp.apply)(params, x), y, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -158,14 +158,16 @@ def test_unknown_activation(said):
 # --------------------------------------------------------------------------------------- squashed Gaussian
 
 
-def squashed(mean: float, log_std: float, count: int) -> SquashedNormal:
-    return SquashedNormal(*(jnp.full((count, 1), x, jnp.float32) for x in (mean, log_std)))
+@jax.jit
+def sampled(mean: np.ndarray, log_std: np.ndarray) -> tuple[jax.Array, jax.Array]:
+    """Actions of squashed Gaussians, and their log-densities."""
+    return SquashedNormal(mean, log_std).sample_with_log_prob(jax.random.key(0))
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.3, -0.5), (-1.2, 0.4), (0.0, -2.0)])
 def test_squashed_normal(mean, log_std):
     """Its log-density is the slope of the distribution function of tanh, taken by differences."""
-    action, log_prob = squashed(mean, log_std, 20_000).sample_with_log_prob(jax.random.key(0))
+    action, log_prob = sampled(*(np.full((20_000, 1), x, np.float32) for x in (mean, log_std)))
     assert action.shape == (20_000, 1) and log_prob.shape == (20_000,)
     action = np.asarray(action, np.float64)[:, 0]
 
@@ -183,25 +185,29 @@ def test_squashed_normal(mean, log_std):
 
 def test_squashed_normal_of_several_components():
     """Log-densities add up; the mode is that of the Gaussian, squashed."""
-    mean, log_std = jnp.float32([[0.5, -1.0, 2.0]]), jnp.float32([[-1.0, 0.0, 0.5]])
-    distribution = SquashedNormal(mean, log_std)
-    action, log_prob = distribution.sample_with_log_prob(jax.random.key(0))
+    mean, log_std = np.float32([[0.5, -1.0, 2.0]]), np.float32([[-1.0, 0.0, 0.5]])
+    action, log_prob = sampled(mean, log_std)
     x = np.arctanh(np.float64(action))
     parts = stats.norm.logpdf(x, mean, np.exp(np.float64(log_std))) - np.log(1 - np.float64(action) ** 2)
     np.testing.assert_allclose(log_prob, parts.sum(-1), rtol=1e-3)
-    np.testing.assert_allclose(distribution.mode(), np.tanh(np.float64(mean)), rtol=1e-5)
+    np.testing.assert_allclose(SquashedNormal(mean, log_std).mode(), np.tanh(np.float64(mean)), rtol=1e-5)
+
+
+def log_prob(mean: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of a single action, and that action."""
+    (action,), value = sampled(mean[None], jnp.zeros(1))
+    return value, action
+
+
+FAR_OUT = jax.jit(jax.value_and_grad(log_prob, has_aux=True))
 
 
 @pytest.mark.parametrize("mean", [-60.0, -12.0, 12.0, 60.0])
 def test_squashed_normal_far_out(mean):
     """Where tanh rounds to 1: log(1 - tanh(x)^2) tends to 2 log 2 - 2 |x|, and its gradient to -2 or 2."""
 
-    def log_prob(mean: jax.Array) -> jax.Array:
-        return SquashedNormal(mean[None], jnp.zeros(1)).sample_with_log_prob(jax.random.key(0))[1]
-
-    value, slope = jax.value_and_grad(log_prob)(jnp.float32(mean))
-    noise = float(SquashedNormal(jnp.zeros(1), jnp.zeros(1)).sample_with_log_prob(jax.random.key(0))[0][0])
-    noise = np.arctanh(noise)
+    (value, _), slope = FAR_OUT(np.float32(mean))
+    noise = np.arctanh(float(FAR_OUT(np.float32(0))[0][1]))
     expected = stats.norm.logpdf(noise) - 2 * np.log(2) + 2 * abs(mean + noise)
     np.testing.assert_allclose(value, expected, rtol=1e-5)
     np.testing.assert_allclose(slope, 2 * np.sign(mean), rtol=1e-5)
@@ -233,7 +239,7 @@ def test_features_of_boards():
     """One convolution of 3 x 3 with 16 kernels, by hand in NumPy."""
     boards = np.random.default_rng(0).normal(size=(2, 5, 6, 3)).astype(np.float32)
     features = Features((5, 6, 3), "minatar")
-    params = features.init(jax.random.key(0), boards)
+    params = jax.jit(features.init)(jax.random.key(0), boards)
     (layer,) = params["params"]["MinAtar_0"].values()
     kernel = np.asarray(layer["kernel"]).reshape(3, 3, 3, 16)
     expected = np.zeros((2, 3, 4, 16))
@@ -241,9 +247,8 @@ def test_features_of_boards():
         expected[:, i, j] = np.einsum("nhwc,hwcf->nf", boards[:, i : i + 3, j : j + 3], kernel) + np.asarray(
             layer["bias"]
         )
-    np.testing.assert_allclose(
-        features.apply(params, boards), np.maximum(expected, 0).reshape(2, -1), rtol=1e-4, atol=1e-5
-    )
+    got = jax.jit(features.apply)(params, boards)
+    np.testing.assert_allclose(got, np.maximum(expected, 0).reshape(2, -1), rtol=1e-4, atol=1e-5)
 
 
 def test_features_of_vectors():

@@ -42,26 +42,26 @@ def half(x: Any) -> np.ndarray:
 def test_layers_against_the_same_by_hand():
     """Hidden layers round what goes in, their weights and what comes out; the last one does not."""
     mlp = MLP((50, 40), 3, "relu", precision="bfloat16")
-    params = mlp.init(jax.random.key(0), X)
+    params = jax.jit(mlp.init)(jax.random.key(0), X)
     assert {x.dtype for x in jax.tree.leaves(params)} == {np.dtype(np.float32)}
     kernels = [np.asarray(params["params"][f"Dense_{i}"]["kernel"], np.float64) for i in range(3)]
     y = np.asarray(X, np.float64)
     for kernel in kernels[:2]:
         y = half(np.maximum(half(half(y) @ half(kernel)), 0))
-    told = mlp.apply(params, X)
+    told = jax.jit(mlp.apply)(params, X)
     assert told.dtype == np.float32
     np.testing.assert_allclose(told, y @ kernels[2], atol=0.01)  # sums of another order may round otherwise
-    exact = MLP((50, 40), 3, "relu").apply(params, X)
+    exact = jax.jit(MLP((50, 40), 3, "relu").apply)(params, X)
     assert 1e-3 < np.abs(told - exact).max() < 0.05, "as exact as float32, or not even as bfloat16"
 
 
 def test_values_are_not_rounded():
     """Between 256 and 512 bfloat16 has even numbers only."""
     mlp = MLP((4,), 1, precision="bfloat16")
-    params = mlp.init(jax.random.key(0), X)
+    params = jax.jit(mlp.init)(jax.random.key(0), X)
     last = params["params"]["Dense_1"]
     last["kernel"], last["bias"] = last["kernel"] * 0, last["bias"] + 301.3
-    np.testing.assert_allclose(mlp.apply(params, X), np.full((7, 1), 301.3), rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(mlp.apply)(params, X), np.full((7, 1), 301.3), rtol=1e-6)
 
 
 @pytest.mark.slow

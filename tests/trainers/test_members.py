@@ -68,6 +68,11 @@ def bandit(run_dir: Path | None, **changes: Any) -> Experiment:
     return Experiment(**usual | changes)
 
 
+# A run of which one generation will do.
+FEW: dict[str, Any] = {"population": 2, "generations": 1, "interval": 4, "final_episodes": 2}
+FEW["processes"] = TrainerProcesses(count=1)
+
+
 def edit(run: Path, before: str, after: str) -> None:
     """Change the experiment of a run by hand, as none changes while it goes on."""
     text = (run / "experiment.yaml").read_text()
@@ -135,14 +140,7 @@ def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkey
         return evaluate(self, seeds)
 
     monkeypatch.setattr(RemoteTrainer, "evaluate", watched)
-    few = {
-        "population": 2,
-        "generations": 3,
-        "interval": 4,
-        "final_episodes": 8,
-        "processes": TrainerProcesses(count=1),
-    }
-    train(bandit(tmp_path / "r", **few))
+    train(bandit(tmp_path / "r", **FEW | {"generations": 3, "final_episodes": 8}))
     assert shoal("evaluate", tmp_path / "r", "--episodes", 4, "--trust-code").code == 0
     assert played[0:6:2] == played[1:6:2], "both members play the same"
     assert played[6] == played[7], "both candidates, too"
@@ -152,9 +150,9 @@ def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkey
 
 def test_members_get_better(tmp_path: Path) -> None:
     """At twenty times the steps; a policy that does not look earns nothing on average."""
-    result = train(
-        bandit(tmp_path / "r", generations=4, interval=800, fitness=Fitness(episodes=64), final_episodes=200)
-    )
+    long = {"interval": 800, "fitness": Fitness(episodes=64), "final_episodes": 200}
+    result = library.train(bandit(tmp_path / "r", **long))
+    assert result.summary["agent"] == SOUND
     assert result.summary["champion"]["evaluation"]["mean"] > 0.5
 
 
@@ -200,15 +198,17 @@ def test_ranks_of_mpi_give_the_same_run(whole: Path, tmp_path: Path) -> None:
 def test_workers_of_a_directory(tmp_path: Path) -> None:
     """One after another, the later ones copy what the first has published."""
     best = {"name": "pbt", "select": "winner_takes_all"}
+    one = {"processes": TrainerProcesses(count=1), "method": best}
     for name in ("a", "b"):
-        train(bandit(None, exchange={"name": "directory", "workspace": str(tmp_path), "worker": name}, method=best))
+        train(bandit(None, exchange={"name": "directory", "workspace": str(tmp_path), "worker": name}, **one))
     assert check_ancestry(tmp_path) >= 1
 
 
 def test_selection_and_exploration_are_those_of_any_population(tmp_path: Path) -> None:
     """The record says what `shoal.Evolver` decides from the same fitness, and that members train with it next."""
     chosen = {"select": "tournament", "explore": "mutate"}
-    train(bandit(tmp_path / "r", method={"name": "pbt"} | chosen, interval=4))
+    one = TrainerProcesses(count=1)
+    train(bandit(tmp_path / "r", method={"name": "pbt"} | chosen, interval=4, processes=one))
     evolver, every = library.Evolver(Sound.space, 4, **chosen), rows(tmp_path / "r/lineage.jsonl")
     for generation in range(GENERATIONS):
         now = [row for row in every if row["generation"] == generation]
@@ -236,7 +236,8 @@ def test_replay_buffer_is_copied_where_the_experiment_says_so(tmp_path: Path) ->
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ExternalShard, "apply", watched)
-            train(bandit(tmp_path / replay, method={"name": "pbt", "replay": replay}, generations=2))
+            one = {"processes": TrainerProcesses(count=1), "generations": 2}
+            train(bandit(tmp_path / replay, method={"name": "pbt", "replay": replay}, **one))
         assert seen
         for old, parent, child in seen:
             np.testing.assert_array_equal(child.learned["w"], parent.learned["w"])
@@ -265,10 +266,10 @@ def servers() -> list[int]:
 def test_a_run_that_is_refused_leaves_no_process_and_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "logs").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "logs"))
-    together: dict[str, Any] = {"exchange": {"name": "directory", "workspace": str(tmp_path / "w")}, "generations": 1}
+    together = FEW | {"exchange": {"name": "directory", "workspace": str(tmp_path / "w")}}
     train(bandit(None, **together))
     with pytest.raises(BadInput, match="interval"):
-        train(bandit(None, **together, interval=30))
+        train(bandit(None, **together | {"interval": 30}))
     assert servers() == [] and list((tmp_path / "logs").iterdir()) == []
 
 
@@ -295,7 +296,7 @@ class Killer(Callback):
 
 @pytest.mark.parametrize("times", others_slow([3, 20], 3))
 def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int) -> None:
-    changes = {"generations": 4, "interval": 2000} if times < 10 else {"generations": 40, "interval": 1500}
+    changes = {"generations": 4, "interval": 800} if times < 10 else {"generations": 40, "interval": 1500}
     train(bandit(tmp_path / "whole", **changes))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("shoal.trainers.jobs.ATTEMPTS", 20)  # more than chance brings about
@@ -338,7 +339,7 @@ def test_a_process_that_is_killed_before_the_first_interval_is_started_again(
 
 def test_a_process_that_always_dies_ends_the_run_with_its_last_words(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    train(bandit(run, generations=1, agent="support.trainers:Mortal", env_options={"after": 10_000}))
+    train(bandit(run, agent="support.trainers:Mortal", env_options={"after": 10_000}, **FEW))
     edit(run, "after: 10000", "after: 0")
     with pytest.raises(Failed, match="(?s)ended with exit code 7.*these are my last words") as failed:
         resume(run, 2, trust_code=True)
@@ -353,7 +354,7 @@ def test_a_long_interval_is_abandoned_at_once(tmp_path: Path) -> None:
                 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 
     run = tmp_path / "r"
-    train(bandit(run, generations=1, interval=4))
+    train(bandit(run, **FEW))
     edit(run, "interval: 4", "interval: 1000000")
     with pytest.raises(Interrupted):
         resume(run, 3, [Signal()], trust_code=True)
@@ -441,7 +442,7 @@ def write_champion(folder: Path, arrays: dict[str, Any], told: dict[str, Any]) -
 
 
 def test_a_champion_acts_in_the_space_of_its_environment(tmp_path: Path) -> None:
-    train(bandit(tmp_path / "r", agent="support.trainers:Counted", generations=1))
+    train(bandit(tmp_path / "r", agent="support.trainers:Counted", **FEW))
     champion = load_champion(tmp_path / "r", trust_code=True)
     obs = np.random.default_rng(0).normal(size=(16, 2)).astype(np.float32)
     np.testing.assert_array_equal(champion.predict(obs)[0], (obs @ champion.learned["w"]).argmax(1) - 2)
@@ -591,7 +592,7 @@ def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:
 
 def test_errors_of_a_trainer_end_a_command_with_one_line(tmp_path: Path) -> None:
     run, agent = tmp_path / "r", "support.trainers:Unhelpful"
-    train(bandit(run, agent=agent, env="gym:MountainCar-v0", generations=1))
+    train(bandit(run, agent=agent, env="gym:MountainCar-v0", **FEW))
     for command, message in (
         (("export", run, tmp_path / "model", "--trust-code"), f"{agent} failed: RuntimeError: no files today ("),
         (
@@ -607,7 +608,7 @@ def test_a_trainer_without_export_is_told_so_whatever_the_file(whole: Path, tmp_
     for name in ("model", "model.onnx", "model.npz"):
         outcome = shoal("export", whole, tmp_path / name, "--trust-code")
         assert outcome.code == 2 and f"{SOUND} has no `export`" in outcome.err and not (tmp_path / name).exists()
-    train(bandit(tmp_path / "r", agent="support.trainers:Unhelpful", generations=1))
+    train(bandit(tmp_path / "r", agent="support.trainers:Unhelpful", **FEW))
     outcome = shoal("export", tmp_path / "r", tmp_path / "model.onnx", "--trust-code")
     assert outcome.code == 2 and "support.trainers:Unhelpful writes files of its own kind" in outcome.err
 
@@ -644,10 +645,6 @@ def test_the_log_of_a_refused_experiment_does_not_stay(
     assert not list(tmp_path.iterdir())
 
 
-def test_from_python(tmp_path: Path) -> None:
-    assert library.train(bandit(tmp_path / "r", generations=1)).summary["agent"] == SOUND
-
-
 def test_what_coordinates_trainers_leaves_the_devices_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """JAX would take most of a GPU's memory, which is the trainers'."""
 
@@ -656,8 +653,8 @@ def test_what_coordinates_trainers_leaves_the_devices_alone(tmp_path: Path, monk
 
     for name in ("devices", "local_devices", "default_backend"):
         monkeypatch.setattr(jax, name, taken)
-    train(bandit(tmp_path / "run", generations=2))
-    resume(tmp_path / "run", 3, trust_code=True)
+    train(bandit(tmp_path / "run", **FEW))
+    resume(tmp_path / "run", 2, trust_code=True)
     library.evaluate(tmp_path / "run", 4, trust_code=True)
 
 

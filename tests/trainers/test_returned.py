@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,27 @@ from support.trainees import member
 
 from shoal.core.errors import BadInput
 from shoal.trainers import wire
-from shoal.trainers.process import Raised, Recipe, TrainerProcess
+from shoal.trainers.process import Raised, Recipe, TrainerProcess, limited
 from shoal.trainers.recipe import one_line
+from shoal.trainers.remote import RemoteTrainer
 
 TESTS = str(Path(__file__).parents[1])
 
 
-@pytest.fixture
-def returning(process_of: Callable[..., TrainerProcess]) -> Callable[[str, str], TrainerProcess]:
-    """A process of a trainer whose method returns what an expression gives."""
+@pytest.fixture(scope="module")
+def returning(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, str], RemoteTrainer]]:
+    """A member, in a process of many, whose method returns what an expression gives."""
+    folder, uid = tmp_path_factory.mktemp("returned"), itertools.count()
+    place = folder / "expression"
+    recipe = Recipe("support.wrong_trainers:Misreturning", "", {}, {"place": str(place)}, (TESTS,))
+    process = TrainerProcess(sys.executable, recipe, folder / "log", limited(1, []), 60.0)
 
-    def start(method: str, expression: str) -> TrainerProcess:
-        config = {"method": method, "expression": expression}
-        return process_of(sys.executable, Recipe("support.wrong_trainers:Misreturning", "", {}, config, (TESTS,)))
+    def one(method: str, expression: str) -> RemoteTrainer:
+        place.write_text(f"{method}\n{expression}")
+        return member(process, next(uid))
 
-    return start
+    yield one
+    process.end()
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -73,9 +80,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     ids=shown,
 )
 def test_what_is_wrong_is_said_of_the_method(
-    returning: Callable[[str, str], TrainerProcess], method: str, expression: str, said: Said
+    returning: Callable[[str, str], RemoteTrainer], method: str, expression: str, said: Said
 ) -> None:
-    one = member(returning(method, expression))
+    one = returning(method, expression)
     with pytest.raises(Raised) as caught:
         CALLS[method](one)
     said(caught.value)
@@ -91,17 +98,17 @@ def test_what_is_wrong_is_said_of_the_method(
     ],
 )
 def test_numbers_of_any_kind_will_do(
-    returning: Callable[[str, str], TrainerProcess], method: str, expression: str
+    returning: Callable[[str, str], RemoteTrainer], method: str, expression: str
 ) -> None:
-    CALLS[method](member(returning(method, expression)))
+    CALLS[method](returning(method, expression))
 
 
 def test_a_call_that_other_code_does_not_take_names_no_file_of_ours(
-    returning: Callable[[str, str], TrainerProcess],
+    returning: Callable[[str, str], RemoteTrainer],
     said: Said,
 ) -> None:
     with pytest.raises(Raised) as error:
-        member(returning("train", "1 / 0")).train(1, 8)
+        returning("train", "1 / 0").train(1, 8)
     said(error.value)
     with pytest.raises(AttributeError) as caught:
         wire.join({}, None)  # type: ignore[arg-type]
@@ -109,10 +116,10 @@ def test_a_call_that_other_code_does_not_take_names_no_file_of_ours(
 
 
 def test_a_state_that_no_trainer_can_have_is_not_sent(
-    returning: Callable[[str, str], TrainerProcess],
+    returning: Callable[[str, str], RemoteTrainer],
     said: Said,
 ) -> None:
-    one = member(returning("export", "[]"))
+    one = returning("export", "[]")
     one.train(1, 8)
     assert one.state is not None
     one.state = one.state._replace(learned={"w": np.array(["a"])})
