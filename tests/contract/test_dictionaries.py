@@ -104,7 +104,8 @@ def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
             np.testing.assert_allclose(of, getattr(last.observations, field), rtol=1e-4, atol=1e-5)
         assert {key: float(x.total) for key, x in known.items()} == dict.fromkeys(ORDER, float(last.observations.total))
         first, last, start, end = (x._replace(observations=()) for x in (first, last, start, end))
-    assert same(start, first) and not same(start, end)
+    close(start, first, rtol=1e-5, atol=1e-6)  # two programs, which need not round alike
+    assert not same(start, end)
     close((action, greedy, end), (*expected, last), rtol=1e-3, atol=1e-4)
 
 
