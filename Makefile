@@ -38,22 +38,27 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
 # In two parts with workers of their own: what libraries keep for good, such as Procgen's pictures, ends with the first.
 FIRST := tests/agents tests/commands tests/contract
-# XLA's older emitters compile faster. In `make learn` the last bits of two programs would differ with the order of tests.
-IN_ORDER := XLA_FLAGS=--xla_cpu_use_fusion_emitters=false $(QUICK) --dist loadfile --no-loadscope-reorder -m 'not slow'
+# XLA's older emitters take 40 % less to compile. The last bits of two programs differ with the order of tests, so that it is
+# always the same.
+OLDER := XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
+IN_ORDER := $(OLDER) $(QUICK) --dist loadfile --no-loadscope-reorder
 
 test: .venv/dev     ## the tests, within ten minutes on two cores, with 6 GB of memory
-	$(IN_ORDER) $(FIRST)
-	$(IN_ORDER) $(FIRST:%=--ignore=%)
+	$(IN_ORDER) -m 'not slow' $(FIRST)
+	$(IN_ORDER) -m 'not slow' $(FIRST:%=--ignore=%)
 
-# Slow cases that are like one of `make test`: contract tests of all other agents and methods, and the page's Effects on
-# runs of pure chance of every kind. Half of the time, and of little news.
-ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests/report/test_effects.py
+# Slow cases that are like one of `make test`: contract tests of all other agents and methods, what is shown of these, objectives
+# and levels of other kinds of runs, and the page's Effects on runs of pure chance. Half of the time, and of little news.
+ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests/report/test_effects.py \
+	$(addprefix tests/commands/test_,methods_shown.py evaluate.py) \
+	$(addprefix tests/run/test_,objective_on_device.py runs_with_levels.py)
 
-learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: 15 minutes
-	$(QUICK) --dist worksteal -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%)
+learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: half an hour
 	$(PYTEST) --dist worksteal -m slow $(LONG)
+	$(OLDER) $(QUICK) --dist worksteal tests/test_benchmarks.py
+	$(IN_ORDER) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
 
-alike: .venv/dev    ## contract tests of all other agents and methods, and Effects by chance, before a change of what they share
+alike: .venv/dev    ## slow cases that are like another, before a change of what they share, as CI leaves them out
 	$(QUICK) --dist worksteal -m slow $(ALIKE)
 
 # Packages that other people's trainers need, and Ray, in environments of their own: they pin what Shoal does not.

@@ -39,7 +39,7 @@ CASES = {
     "evolution_strategies": f"--populations 2 --command {BRIEFLY}",
     "exchange": "--ranks 2 --populations 8 --networks mlp --generations 1",
     "games": f"--only kuhn --batches 2 --repeats 1 {BRIEFLY}",
-    "gpu": "--small --only device smoke free ppo memory pixels study td3 largest",
+    "gpu": "--small --only device smoke free ppo memory study largest",
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
     "figures": "figures",
