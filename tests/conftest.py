@@ -1,11 +1,12 @@
 """Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject).
 
-And what is compiled, where it is kept, and how many examples a property is tried on.
+And what is compiled, where it is kept, how many examples a property is tried on, and until when tests begin.
 """
 
 import gc
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         cheap = "said" in getattr(item, "fixturenames", ())  # a refusal, whatever its case names
         if place.startswith(THOROUGH) and OTHERS.search(case) and not cheap:
             item.add_marker(pytest.mark.slow)
+
+
+def pytest_runtest_setup() -> None:
+    """On a slow machine CI leaves out what it has no time for, and says how many tests that are."""
+    until = os.environ.get("SHOAL_TESTS_UNTIL")  # seconds since 1970
+    if until and time.time() > float(until):
+        pytest.skip("no time is left")
 
 
 def _bias_correction(*arguments, correct=optax.tree.bias_correction):
