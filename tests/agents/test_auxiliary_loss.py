@@ -16,7 +16,6 @@ from shoal.agents.ppo import ppo
 from shoal.agents.sac import sac
 from shoal.core.errors import BadInput
 from shoal.core.spec import Continuous, Spec
-from shoal.members.rollouts.device import DeviceRollouts
 
 CONTINUOUS = Spec(reference.OBS, "float32", Continuous((-2.0, -1.0), (2.0, 3.0)))
 
@@ -45,6 +44,7 @@ def test_what_is_wrong_with_one_is_said(auxiliary_loss: Any, said: Said) -> None
     said(refused.value)
 
 
+@pytest.mark.usefixtures("compiled_when_called")  # nothing is evaluated
 @pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["with first", "without first"])
 def test_members_with_and_without_it_are_one_population(tmp_path, monkeypatch: pytest.MonkeyPatch, first: int):
     """The metric of those that have none is left blank."""
@@ -53,7 +53,6 @@ def test_members_with_and_without_it_are_one_population(tmp_path, monkeypatch: p
     choices = {"choices": [["own_loss:loss", None][first], ["own_loss:loss", None][1 - first]]}
     config = CONFIG | {"layers": [], "auxiliary_loss": choices}
     run = build_run(tiny(population=2, method="independent", config=config))
-    monkeypatch.setattr(DeviceRollouts, "prepare", lambda *_: None)  # nothing is evaluated
     run.shard.begin(run.evolver.init((0,), run.shard.uid)[1])
     row = ended(0, np.zeros(2), run.shard.train(0, 1, 1)).rows.metrics["members"]
     assert sorted(x is None for x in row["loss/auxiliary"]) == [False, True] and None not in row["loss/value"]

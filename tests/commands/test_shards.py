@@ -10,8 +10,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -83,11 +81,10 @@ def wait_for(path: Path, process: subprocess.Popen, seconds: float = 120) -> Non
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory, shared: Callable[[], AbstractContextManager[None]]) -> Path:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four shards in this process."""
     path = tmp_path_factory.mktemp("four") / "run"
-    with shared():
-        train(tiny(path, **RUN))
+    train(tiny(path, **RUN))
     return path
 
 

@@ -19,7 +19,6 @@ from shoal.core.population import Decision
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
 from shoal.members.protocol import Setup
-from shoal.members.rollouts.device import DeviceRollouts
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
 
@@ -54,12 +53,6 @@ made = functools.lru_cache(maxsize=2)(Case)
 @pytest.fixture(scope="module", params=dict(kinds()).items(), ids="-".join)
 def case(request: pytest.FixtureRequest) -> Case:
     return made(*request.param)
-
-
-@pytest.fixture
-def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shard that neither trains nor evaluates compiles nothing for that."""
-    monkeypatch.setattr(DeviceRollouts, "prepare", lambda *_: None)
 
 
 def learned(shard: GradientTrainedShard) -> Any:
@@ -265,7 +258,7 @@ def test_memory_of_a_child(pair):
         assert same(shard.rollouts.world._replace(progress=()), world._replace(progress=()))
 
 
-@pytest.mark.usefixtures("nothing_ahead")
+@pytest.mark.usefixtures("compiled_when_called")
 @pytest.mark.parametrize(
     ("agent", "replay", "shards"),
     others_slow(
@@ -344,7 +337,7 @@ def test_a_copied_memory_is_learned_from(pair):
     assert (updates == updates[0]).all() and updates[0] > 0
 
 
-@pytest.mark.usefixtures("nothing_ahead")
+@pytest.mark.usefixtures("compiled_when_called")
 def test_sums_of_rewards_end_with_the_environments_that_gave_them() -> None:
     """As on the host, where a resumed run begins new episodes."""
     agent = make_agent("ppo", layers=())

@@ -27,9 +27,10 @@ from shoal.environments.evaluation import EvaluationConfig
 from shoal.environments.gymnasium import gymnasium_environment
 from shoal.members.acting import Policy
 from shoal.members.gradient_trained import GradientTrainedShard
-from shoal.members.rollouts.device import DeviceRollouts
 from shoal.rl.independent import independent
 
+# Most tests only train, or only evaluate.
+pytestmark = pytest.mark.usefixtures("compiled_when_called")
 N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {
     "discrete": Discrete(3),
@@ -179,12 +180,6 @@ def callback(kind: str, valued: bool = False) -> Agent:
 
 
 # ------------------------------------------------------------------------------------------------ the tests
-
-
-@pytest.fixture(autouse=True)
-def nothing_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests only train, or only evaluate: neither is compiled before it is called."""
-    monkeypatch.setattr(DeviceRollouts, "prepare", lambda *_: None)
 
 
 @pytest.fixture(params=["device", "host"])

@@ -34,16 +34,15 @@ def several(run: Path | None = None, **changes: Any) -> Experiment:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("structures") / "run"
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two structures."""
+    return train(several(tmp_path_factory.mktemp("structures") / "run", generations=2)).run_dir
 
 
 @pytest.fixture
-def straight(place: Path, tmp_path: Path) -> Path:
-    """A copy of a run of two structures, which is made once, with the programs that others take."""
-    if not place.exists():
-        train(several(place, generations=2))
-    return shutil.copytree(place, tmp_path / "straight")
+def straight(whole: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return shutil.copytree(whole, tmp_path / "straight")
 
 
 class Once(Callback):

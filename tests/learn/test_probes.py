@@ -24,6 +24,8 @@ from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.rl.independent import independent
 from shoal.rl.networks import MLP
 
+# Most tests only train, or only evaluate.
+pytestmark = pytest.mark.usefixtures("compiled_when_called")
 N, DISCOUNT = 2, 0.9
 EXAMPLES = str(Path(__file__).parents[2] / "examples")
 
@@ -38,15 +40,9 @@ def trained(
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
     shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
-    compile_when_called(shard)
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     shard.train(0, iterations, iterations)
     return shard
-
-
-def compile_when_called(shard: GradientTrainedShard) -> None:
-    """Not what nobody calls: either training or evaluation."""
-    shard.rollouts.prepare = lambda *arguments: None  # type: ignore[method-assign]
 
 
 def values(shard: GradientTrainedShard, *obs: float) -> np.ndarray:
@@ -109,7 +105,6 @@ def test_only_a_memory_recalls(recurrent, best):
     environment = probes.recall()
     agent = policy(environment.spec, layers=(), recurrent=recurrent)
     shard = gradient_trained(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
-    compile_when_called(shard)
     shard.begin({})
     shard.evaluate(0)
     near(shard.stats().fitness.max(), best, 0.1)

@@ -110,18 +110,20 @@ def garbage(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("curves")
+def past_and_whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run of three generations, and the same of four."""
+    place = tmp_path_factory.mktemp("curves")
+    past, whole = (train(tiny(place / str(n), generations=n), [TensorBoard()]).run_dir for n in (3, 4))
+    return past, whole
 
 
 @pytest.mark.parametrize("damage", [lost, half_written, garbage])
-def test_resumed_curves_are_those_of_the_lines(place: Path, tmp_path: Path, damage: Callable[[Path], None]) -> None:
+def test_resumed_curves_are_those_of_the_lines(
+    past_and_whole: tuple[Path, Path], tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
     """Whatever became of the event files, a run that goes on shows each point of its past once."""
-    whole = place / "whole"
-    if not whole.exists():
-        train(tiny(place / "run", generations=3), [TensorBoard()])
-        train(tiny(whole, generations=4), [TensorBoard()])
-    run = shutil.copytree(place / "run", tmp_path / "run")
+    past, whole = past_and_whole
+    run = shutil.copytree(past, tmp_path / "run")
     before = curves(run)
     damage(run)
     resume(run, generations=4, callbacks=[TensorBoard()])

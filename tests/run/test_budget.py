@@ -25,16 +25,10 @@ from shoal.run.loop import resume, train
 
 
 @pytest.fixture(scope="module")
-def six(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("six") / "run"
-
-
-@pytest.fixture
-def spent(six: Path) -> list[int]:
-    """All steps of a run so far, after each of six generations; it is made once, with the programs that others take."""
-    if not six.exists():
-        train(tiny(six, generations=6))
-    return [row["steps"] + row["evaluation_steps"] for row in rows(six / "metrics.jsonl")]
+def spent(tmp_path_factory: pytest.TempPathFactory) -> list[int]:
+    """All steps of a run so far, after each of six generations."""
+    train(tiny(run := tmp_path_factory.mktemp("six") / "run", generations=6))
+    return [row["steps"] + row["evaluation_steps"] for row in rows(run / "metrics.jsonl")]
 
 
 def generations(run: Path) -> int:

@@ -44,16 +44,10 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("games") / "run"
-
-
-@pytest.fixture
-def run(place: Path) -> Path:
-    """A run that is made once, whose programs others take."""
-    if not place.exists():
-        train(tiny(place, **KUHN))
-    return place
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run_dir = tmp_path_factory.mktemp("games") / "run"
+    train(tiny(run_dir, **KUHN))
+    return run_dir
 
 
 def policy_of(champion: Champion, game: Tables) -> np.ndarray:

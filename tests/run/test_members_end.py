@@ -51,16 +51,15 @@ def halving(path: Path | None, **changes: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("halving") / "run"
+def to_the_last(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run to the last member."""
+    return train(halving(tmp_path_factory.mktemp("halving") / "run")).run_dir
 
 
 @pytest.fixture
-def ended(place: Path, tmp_path: Path) -> Path:
-    """A copy of a run to the last member, which is made once, with the programs that others take."""
-    if not place.exists():
-        train(halving(place))
-    return shutil.copytree(place, tmp_path / "run")
+def ended(to_the_last: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return shutil.copytree(to_the_last, tmp_path / "run")
 
 
 def alive(run: Path) -> list[int]:

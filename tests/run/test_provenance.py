@@ -128,15 +128,13 @@ def test_resume_says_what_has_changed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("once") / "run"
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return train(tiny(tmp_path_factory.mktemp("once") / "run")).run_dir
 
 
 @pytest.mark.parametrize("left", ["", "[1]\n", '{"generation": 0, "versions": 3, "host": {"a": NaN}}\n', "{"])
-def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(place: Path, tmp_path: Path, left: str) -> None:
-    if not place.exists():
-        train(tiny(place))
-    run = shutil.copytree(place, tmp_path / "run")
+def test_a_run_whose_provenance_is_missing_or_damaged_goes_on(whole: Path, tmp_path: Path, left: str) -> None:
+    run = shutil.copytree(whole, tmp_path / "run")
     (run / "provenance.jsonl").unlink() if not left else (run / "provenance.jsonl").write_text(left)
     write_report(run)
     assert resume(run, 3).summary["provenance"]["generation"] == 2

@@ -8,11 +8,11 @@ import zlib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save
+from support.memory import compile_when_called
 from support.messages import Said, shown
 from support.runs import CONFIG, flags, rows, same_run, shoal, tiny
 
@@ -25,7 +25,6 @@ from shoal.distributed.processes import make_processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
-from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.control import Control
 from shoal.run.loop import resume, train
 from shoal.run.start import begin, enter
@@ -40,7 +39,7 @@ LEARNED, HYPER = "learned/", "hyper/"
 def at_the_start(experiment: Experiment) -> Arrays:
     """The state of a population before it trains, by the names that checkpoints have for it."""
     with make_processes(experiment, lambda: None, lambda message: None) as processes, ExitStack() as held:
-        held.enter_context(patch.object(DeviceRollouts, "prepare"))  # nobody trains
+        held.enter_context(compile_when_called())  # nobody trains
         context = enter(experiment, Control([]), processes, held)
         shard = begin(context).shard
         parts = [arrays_in(pack(part)) for part in shard.state()]
@@ -58,17 +57,15 @@ def learned(arrays: Arrays) -> Arrays:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("past") / "first"
+def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a past."""
+    return train(tiny(tmp_path_factory.mktemp("past") / "first")).run_dir
 
 
 @pytest.fixture
-def first(place: Path, tmp_path: Path) -> Path:
-    """A copy of a run with a past, which is made once, with the programs that others have compiled."""
-    if not place.exists():
-        train(tiny(place))
-    shutil.copytree(place, tmp_path / "first")
-    return tmp_path / "first"
+def first(past: Path, tmp_path: Path) -> Path:
+    """A copy of it, which a test may change."""
+    return shutil.copytree(past, tmp_path / "first")
 
 
 def after(first: Path, **changes: Any) -> Experiment:

@@ -10,13 +10,17 @@ import gc
 import resource
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import jax
 import psutil
 import pytest
 
 from shoal.members import trace_cache as sharing
+from shoal.members.rollouts.device import DeviceRollouts
 
 # Bytes: programs are dropped once there are so many more than the last time left; beyond the bound, a test fails.
 ROOM, BOUND = 0.9e9, 2.0e9
@@ -27,20 +31,37 @@ PROCESS, TESTS = psutil.Process(), Path(__file__).parents[1]
 _peak, _left = 0, 0.5e9
 
 
-@pytest.fixture
-def trace_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@contextmanager
+def shared() -> Iterator[None]:
     """Runs of the same structure share what was compiled, as those of a study do: compiling takes most of a tiny run."""
-    monkeypatch.setattr(sharing, "MOST", 1_000)
-    with sharing.trace_cache(PROGRAMS):
+    with patch.object(sharing, "MOST", 1_000), sharing.trace_cache(PROGRAMS):
         yield
 
 
-@pytest.fixture(autouse=True)
-def share_programs(request: pytest.FixtureRequest) -> None:
-    """Share the programs of whole runs, but where a test is marked to compile its own."""
-    folder = request.path.relative_to(TESTS).parts[0]
-    if folder in RUNS and request.node.get_closest_marker("compiles") is None:
-        request.getfixturevalue("trace_cache")
+@pytest.fixture
+def trace_cache() -> Iterator[None]:
+    with shared():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Share the programs of whole runs, also with fixtures of a module or of all, but where a test is marked to compile its
+    own."""
+    apart = item.path.relative_to(TESTS).parts[0] not in RUNS or item.get_closest_marker("compiles") is not None
+    with nullcontext() if apart else shared():
+        return (yield)
+
+
+def compile_when_called() -> AbstractContextManager[Any]:
+    """A context in which shards on the device compile nothing ahead: neither training nor evaluation that nobody calls."""
+    return patch.object(DeviceRollouts, "prepare")
+
+
+@pytest.fixture
+def compiled_when_called() -> Iterator[None]:
+    with compile_when_called():
+        yield
 
 
 @pytest.hookimpl(trylast=True)
