@@ -38,8 +38,8 @@ QUICK := JAX_DISABLE_MOST_OPTIMIZATIONS=1 $(PYTEST)
 
 # In two parts with workers of their own: what libraries keep for good, such as Procgen's pictures, ends with the first.
 FIRST := tests/agents tests/commands tests/contract
-# XLA's older emitters take 40 % less to compile. The last bits of two programs differ with the order of tests, so that it is
-# always the same.
+# XLA's older emitters take 40 % less to compile. With them the last bits of two programs depend on the order of tests, so
+# that tests which compare bits keep it.
 OLDER := XLA_FLAGS=--xla_cpu_use_fusion_emitters=false
 IN_ORDER := $(OLDER) $(QUICK) --dist loadfile --no-loadscope-reorder
 
@@ -73,9 +73,9 @@ alike: .venv/dev    ## slow cases that are like another, before a change of what
 	$(PYTHON) -m venv .venv/ray
 	$(call install,.venv/ray,--editable '.[ray]')
 
-# With one thread each: more of PyTorch's would wait busily for cores that the other test has.
 CASES ?= not slow
 FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
+# With one thread each: more of PyTorch's would wait busily for cores that the other test has.
 trainers: .venv/trainers .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
 	OMP_NUM_THREADS=1 SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
 		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \

@@ -218,7 +218,7 @@ def memory(small: bool) -> Iterator[Row]:
 
 def largest(small: bool) -> Iterator[Row]:
     """The largest population of PPO that trains: it doubles until there is no more memory."""
-    fits, n, most = 0, 2 if small else 2**15, 2 if small else 2**20
+    fits, (n, most) = 0, (2, 2) if small else (2**15, 2**20)
     why = f"no more was tried than {most:,}"
     while n <= most:
         try:

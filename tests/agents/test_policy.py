@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.compiled import compiled
 from support.messages import shown
 
 from shoal.agents.policy import policy
@@ -33,9 +34,7 @@ def spec_of(kind: str, shape: tuple[int, ...] = (4,), dtype: str = "float32") ->
 
 @functools.cache
 def made(kind: str, **settings: Any) -> Agent:
-    """An agent whose functions are compiled once for all tests."""
-    agent = policy(spec_of(kind), **settings)
-    return agent._replace(greedy=jax.jit(agent.greedy), act=jax.jit(agent.act))
+    return compiled(policy(spec_of(kind), **settings))
 
 
 def begun(agent: Agent, seed: int = 0, scale: float = 1.0) -> Any:
