@@ -64,13 +64,17 @@ class DeviceRollouts(DeviceEpisodes):
         self.programs = (self._begin, self._train, self._test)
 
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, count: int) -> None:
-        """Begin to compile `train`, and `evaluate` for so many episodes, side by side, for a population of these shapes."""
+        """Begin to compile `train`, and `evaluate` for so many episodes, side by side, for a population of these shapes.
+
+        Where training episodes are the fitness, nothing is evaluated."""
         if self._train.begun:
             return
         key, population = jax.random.key(0), shapes()
         world = jax.eval_shape(self._reset, uid, population.env_parameters, key)
         with suppress(Exception):  # errors are raised where the programs are called
             self._train.begin(*self._train_arguments(population, world, uid, key))
+        if self._evaluation.source == "training":
+            return
         self._test.begin(*self._test_arguments(population, jax.random.split(key, (len(uid), count)), "validation"))
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
