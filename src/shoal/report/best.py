@@ -23,7 +23,7 @@ from shoal.report.words import short
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.
 LEFT_OUT = (
-    *("hyper", "method", "population", "budget", "time_limit", "stop", "space", "seed"),
+    *("hyper", "method", "population", "generations", "budget", "time_limit", "stop", "space", "seed"),
     *("shards", "exchange", "processes", "run_dir", "init_from", "checkpoint", "wandb"),
 )
 SHADES = 4  # of the lines of members, by their fitness
@@ -53,9 +53,9 @@ def single(run: Run) -> dict[str, Any]:
         name: value for name, value in run.experiment.items() if name not in LEFT_OUT and value not in (None, {}, [])
     }
     fixed = {"method": "independent", "population": 1, "space": {}}
-    hyper, interval = run.experiment.get("hyper"), run.experiment.get("interval")
-    if (most := _steps(run)) and isinstance(interval, int) and interval > 0:
-        fixed["generations"] = math.ceil(most / interval)
+    hyper, interval = run.experiment.get("hyper"), _interval(run)
+    if interval > 0:
+        fixed["generations"] = math.ceil(_steps(run) / interval)
     first = {name: kept.pop(name) for name in ("env", "agent") if name in kept}
     kept |= {"config": config} if config else {}
     return first | {"hyper": tuned | (hyper if isinstance(hyper, dict) else {})} | fixed | kept
@@ -64,6 +64,11 @@ def single(run: Run) -> dict[str, Any]:
 def _steps(run: Run) -> float:
     """The most environment steps that any member made."""
     return float(np.nanmax(run.lineage.steps, initial=0))
+
+
+def _interval(run: Run) -> float:
+    """The environment steps of a member in the first generation: its interval, in whole rollouts or episodes."""
+    return float(np.nanmax(run.lineage.steps[:1], initial=0))
 
 
 def _file(run: Run) -> Figure:
