@@ -58,6 +58,7 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert shoal("init", "studies/mazes").out.endswith("then: shoal study mazes.yaml\n")
     Path("other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
+    assert shoal("init", "studies").out.endswith("then: shoal study studies/cartpole.yaml\n")
     assert shoal("init", "isaac/cartpole").out.startswith("written: cartpole.yaml, isaac_task.py;")
 
 

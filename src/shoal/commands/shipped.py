@@ -78,7 +78,7 @@ def copy(name: str) -> tuple[list[Path], str]:
     for file, new in zip(files, made, strict=True):
         shutil.copyfile(file, new)
     first = next(path for path in made if path.suffix == ".yaml")
-    return made, f"shoal {'study' if name.startswith(STUDIES) else 'train'} {in_shell(first)}"
+    return made, f"shoal {'study' if f'{name}/'.startswith(STUDIES) else 'train'} {in_shell(first)}"
 
 
 def _about(file: Path) -> str:
