@@ -51,7 +51,7 @@ prints the version."""
 def train(
     file: File = None,
     flags: Fields = NOTHING,
-    seeds: Seeds = (),
+    seeds: Seeds = None,
     set: Set = (),
     launch: Workers = ALONE,
     quiet: Quiet = False,
@@ -70,7 +70,7 @@ def train(
     from shoal.run.loop import train as start
 
     with blame(file, changed, always=False):
-        if seeds:
+        if seeds is not None:
             return show_seeds(experiment, seeds, changed, quiet)
         return show(lambda callbacks: start(experiment, callbacks), quiet)
 

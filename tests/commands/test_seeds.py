@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 import pytest
 from support.messages import Said
 from support.runs import flags, same_run, shoal, tiny
+from support.synthetic_run import write_run
 
+from shoal.commands.several import show_seeds
 from shoal.records.console import Display
 from shoal.run.loop import train
+from shoal.study import seeds
 
 
 def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
@@ -48,6 +52,7 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     "given",
     [
+        ["--seeds"],
         ["--seeds", "1"],
         ["--seeds", "1", "1"],
         ["--seeds", "1", "-1"],
@@ -63,3 +68,21 @@ def test_seeds_that_make_no_runs(given: list[str], tmp_path: Path, said: Said) -
     outcome = shoal(*flags(tmp_path / "run"), *given)
     assert outcome.code == 2 and not (tmp_path / "run").exists()
     said(outcome.err)
+
+
+def test_seeds_without_a_champion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], said: Said
+) -> None:
+    """The mean is of the others, and the command fails, as a single run does whose members all diverged."""
+    runs = []
+    for seed, mean in ((1, 10.0), (2, None), (3, 20.0), (4, None)):
+        run = write_run(tmp_path / f"seed-{seed}", 2, 2)
+        result = json.loads((run / "result.json").read_text())
+        result["champion"] = mean and result["champion"] | {"evaluation": {"mean": mean}}
+        (run / "result.json").write_text(json.dumps(result))
+        runs.append(run)
+    monkeypatch.setattr(seeds, "train_seeds", lambda *_: runs)
+    assert show_seeds(tiny(), (1, 2, 3, 4), (), quiet=True) == 1
+    out, err = capsys.readouterr()
+    assert out.splitlines()[-1] == "mean of 2 of 4 seeds: 15 ± 5"
+    said(err)

@@ -40,8 +40,8 @@ WHOLES = PrimitiveConstructorSpec(
     nargs="*",
     metavar="N ...",
     instance_from_str=lambda given: tuple(map(_whole, given)),
-    is_instance=lambda value: isinstance(value, tuple),
-    str_from_instance=lambda value: [*map(str, value)],
+    is_instance=lambda value: value is None or isinstance(value, tuple),
+    str_from_instance=lambda value: [*map(str, value or ())],
 )
 REAL = PrimitiveConstructorSpec(
     nargs=1,
@@ -76,7 +76,9 @@ File = Annotated[
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
 Seeds = Annotated[
-    tuple[int, ...], WHOLES, flag("N ...", "make a run with each of these seeds, and the page that compares the runs")
+    tuple[int, ...] | None,
+    WHOLES,
+    flag("N ...", "make a run with each of these seeds, and the page that compares the runs"),
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]

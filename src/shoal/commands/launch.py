@@ -37,7 +37,7 @@ class Launch:
         flag("NAME=VALUE ...", "options of sbatch: partition=gpu time=4:00:00 account=lab gres=gpu:1"),
     ] = ()
 
-    def check(self, flags: Flags, seeds: Sequence[int]) -> None:
+    def check(self, flags: Flags, seeds: Sequence[int] | None) -> None:
         """Raise BadInput for what cannot be."""
         for name in ("on", "cpus", "gpus", "sbatch"):
             if self.workers is None and getattr(self, name) != getattr(ALONE, name):
@@ -50,7 +50,7 @@ class Launch:
             raise BadInput("--cpus and --gpus are for --on ray and slurm; workers here share out all cores and GPUs")
         if self.on != "slurm" and self.sbatch:
             raise BadInput("--sbatch is for --on slurm")
-        if seeds:
+        if seeds is not None:
             raise BadInput("--seeds: its runs are made in one process; leave --workers out")
         if flags.exchange not in (None, "directory"):
             raise BadInput(f"--exchange {flags.exchange}: workers exchange members by the directory that they share")

@@ -57,10 +57,15 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
     def work(screen: Screen) -> int:
         runs = train_seeds(experiment, seeds, lambda: [Display(screen, quiet), TensorBoard()])
         code = show_comparison(runs, runs[0].parent / "comparison.html", console())
-        scores = np.array([number(read_run(run).tested.get("mean")) for run in runs])
-        error = scores.std(ddof=1) / np.sqrt(len(scores))
-        console().print(f"mean of {len(runs)} seeds: {scores.mean():.4g} ± {error:.2g}")
-        return code
+        found = np.array([number(read_run(run).tested.get("mean")) for run in runs])
+        scores = found[np.isfinite(found)]
+        if len(scores) > 1:
+            error, of = scores.std(ddof=1) / np.sqrt(len(scores)), f" of {len(runs)}" * (len(scores) < len(runs))
+            console().print(f"mean of {len(scores)}{of} seeds: {scores.mean():.4g} ± {error:.2g}")
+        if len(scores) == len(runs):
+            return code
+        diverged = ", ".join(str(seed) for seed, score in zip(seeds, found, strict=True) if not np.isfinite(score))
+        return fail(f"there is no champion with seed {diverged}: all members diverged", FAILED)
 
     return until_stopped(work, "the same command goes on")
 
