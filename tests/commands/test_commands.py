@@ -37,6 +37,7 @@ from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
 from shoal.run.loop import train
 from shoal.run.members import read_members
+from shoal.study.replay import follower
 from shoal.trainers.trainers import TrainerProcesses
 
 COMMANDS = [command.__name__ for command in cli.COMMANDS]
@@ -384,6 +385,51 @@ def test_replay_follows_the_schedule(six: Path, tmp_path: Path) -> None:
     assert (other.seed, other.generations, other.population) == (one.seed + 1, len(expected), 2)
     assert (other.interval, other.env, other.config) == (one.interval, one.env, one.config)
     assert json.loads((run / "result.json").read_text())["champion"] is not None
+
+
+def test_a_schedule_of_uneven_generations(six: Path, tmp_path: Path) -> None:
+    """External trainers may make longer generations than they were asked for: one is still one."""
+    shutil.copytree(six, tmp_path / "r")
+    lines = rows(six / "lineage.jsonl")
+    for line in lines:
+        line["steps"] = int(line["steps"] * (1 + line["generation"]))
+    (tmp_path / "r/lineage.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert follower(tmp_path / "r").generations == len(schedule(six))
+
+
+def test_a_run_without_a_champion_has_no_schedule(six: Path, tmp_path: Path, said: Said) -> None:
+    shutil.copytree(six, tmp_path / "r")
+    lines = [line | {"fitness": None} for line in rows(six / "lineage.jsonl")]
+    (tmp_path / "r/lineage.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for file in ("result.json", "metrics.jsonl"):
+        (tmp_path / "r" / file).unlink()
+    for command in ("schedule", "replay"):
+        outcome = shoal(command, tmp_path / "r")
+        assert outcome.code == 2
+        said(outcome.err)
+
+
+def test_a_workspace_is_no_run(six: Path, tmp_path: Path, said: Said) -> None:
+    """It has an experiment.yaml, too: what asks for a run says which to name."""
+    shutil.copytree(six, tmp_path / "w/workers/a")
+    (tmp_path / "w/slots").mkdir()
+    shutil.copyfile(six / "experiment.yaml", tmp_path / "w/experiment.yaml")
+    for command in ("evaluate", "schedule", "replay", "resume", "train"):
+        outcome = shoal(command, tmp_path / "w")
+        assert outcome.code == 2
+        said(outcome.err)
+    assert follower(tmp_path / "w/workers/a").run_dir == str(tmp_path / "w-a-replay")
+
+
+def test_files_that_cannot_be_written(six: Path, tmp_path: Path, said: Said) -> None:
+    """Said before the work, under the name that was given."""
+    for out in (tmp_path / "none/a.html", tmp_path):
+        outcome = shoal("compare", six, six, "--out", out)
+        assert outcome.code == 2
+        said(outcome.err)
+    outcome = shoal("import", "isaac", six / "experiment.yaml", "-o", tmp_path / "none/a.yaml")
+    assert outcome.code == 2
+    said(outcome.err)
 
 
 @pytest.mark.slow

@@ -13,11 +13,12 @@ import pytest
 from support.synthetic_run import write_about, write_run
 
 from shoal.core.errors import BadInput
+from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen
 from shoal.report import workers
 from shoal.report.page import write_report
 from shoal.report.workers import watch_workspace
-from shoal.report.workspace import is_workspace, read_workspace
+from shoal.report.workspace import read_workspace
 
 COUNT = 4  # members of a worker
 PHASES = ("train", "evaluate", "evolve", "record")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from shoal.core.atomic import absolute
+from shoal.core.atomic import absolute, check_target
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, error_context
 from shoal.core.extras import install
@@ -41,8 +41,7 @@ def export(
         config = {**champion.experiment.config, "precision": "float32"}
         champion = load_champion(run, trust_code, member, generation, config=config)
         champion.experiment = measured.experiment
-    if not file.parent.is_dir():
-        raise BadInput(f"{file} cannot be written: there is no folder {file.parent}")
+    check_target(file)
     with error_context(str(file)):
         if file.suffix == ".onnx":
             return [_as_onnx(champion, file, measured, sampled)]

@@ -11,6 +11,7 @@ from tyro.conf import Positional, arg
 from shoal.commands.endings import console
 from shoal.commands.flags import Count, flag, look_here
 from shoal.commands.isaac_flags import NO_ISAAC_FLAGS, IsaacFlags
+from shoal.core.atomic import check_target
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE
 
@@ -52,6 +53,8 @@ def import_(
     """Convert a configuration of Isaac Lab's population-based training to an experiment file."""
     from shoal.commands.import_isaac import translate
 
+    if out is not None:
+        check_target(out)
     text = translate(file, overrides, task, workers, flags)
     if out is None:
         sys.stdout.write(text)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from shoal.core.atomic import write_file
+from shoal.core.atomic import check_target, write_file
 from shoal.core.errors import BadInput
 from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
@@ -147,6 +147,7 @@ def main(out: Path, seeds: int, console: Screen) -> None:
 
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise BadInput(f"--out {out}: must end in .png, .svg or .pdf")
+    check_target(out)
     if seeds < 1:
         raise BadInput(f"--seeds {seeds}: must be at least 1")
     runs = track(list(product(ARMS, range(seeds))), "members climb", console=console, transient=True)

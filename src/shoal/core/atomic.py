@@ -45,6 +45,14 @@ def absolute(path: str | os.PathLike[str]) -> Path:
     return Path(os.path.expanduser(path)).absolute()
 
 
+def check_target(path: Path) -> None:
+    """Raise BadInput where no file can be written: its folder does not exist, or it is a folder itself."""
+    if not path.parent.is_dir():
+        raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+    if path.is_dir():
+        raise BadInput(f"{path} cannot be written: it is a folder")
+
+
 def write_file(path: Path, data: bytes, via: Path | None = None) -> None:
     """Write a file: under its name there is the old or the new one, complete. via: the folder where it is made first."""
     temporary = (via or path.parent) / f".{path.name}.{uuid.uuid4().hex}"  # process ids repeat, in containers above all

@@ -1,5 +1,7 @@
 """Names of the files of a run directory, as docs/reference/run_directory.md describes them."""
 
+from pathlib import Path
+
 EXPERIMENT = "experiment.yaml"  # makes a directory a run; a workspace has one too
 METHOD = "method.json"
 INIT_FROM = "init_from.json"
@@ -8,3 +10,8 @@ LINEAGE = "lineage.jsonl"
 METRICS = "metrics.jsonl"
 PROVENANCE = "provenance.jsonl"
 RESULT = "result.json"
+
+
+def is_workspace(path: Path) -> bool:
+    """Return whether workers share this directory."""
+    return (path / "workers").is_dir() and (path / "slots").is_dir()

@@ -55,6 +55,8 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
         others = path.parent.glob("*.yaml") if isinstance(error, FileNotFoundError) else ()
         near = nearest(path.stem, [p.stem for p in others], 1)
         hint = f"; did you mean {near[0]}.yaml?" if near else ""
+        if run_files.is_workspace(path):
+            raise BadInput("is a workspace; repeat the command that started it to continue", file=path) from error
         if path.is_dir():
             run = (path / run_files.EXPERIMENT).is_file()
             raise BadInput(
@@ -67,13 +69,18 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
 
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
+    fields = fields_of_run(run)
     with blame(run / run_files.EXPERIMENT):
-        return from_dict(fields_of_run(run))
+        return from_dict(fields)
 
 
 def fields_of_run(run: Path) -> dict[str, Any]:
     """The fields that experiment.yaml of a run states. Raises BadInput where it is missing, or was emptied or damaged."""
     file = run / run_files.EXPERIMENT
+    if run_files.is_workspace(run):
+        worker = next(iter(sorted((run / "workers").glob("[!.]*"))), run / "workers" / "NAME")
+        advice = f"name the run of a worker, such as {worker}; the command that started it continues it"
+        raise BadInput(f"{run} is a workspace: {advice}")
     if not lexists(file):
         raise no_run(run)
     with blame(file):

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.atomic import write_file
+from shoal.core.atomic import check_target, write_file
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
+from shoal.core.run_files import is_workspace
 from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.report.layout import quantile
@@ -22,7 +23,7 @@ from shoal.report.palette import series
 from shoal.report.rendering import Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
 from shoal.report.words import duration, text
-from shoal.report.workspace import is_workspace, read_workspace
+from shoal.report.workspace import read_workspace
 
 OWN = ("run_dir", "exchange.worker")  # what no two runs have in common
 STEPS = "environment steps of all members"
@@ -31,6 +32,7 @@ CURVES = {"best": "Best member", "median": "Median member"}
 
 def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     """Write the page of these runs, and return its table of champions, heads first. Raises BadInput."""
+    check_target(target)
     if len(paths) < 2:
         raise BadInput("one run is nothing to compare: name at least two")
     if len({path.resolve() for path in paths}) < len(paths):

@@ -8,13 +8,14 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from shoal.core.atomic import write_file
+from shoal.core.run_files import is_workspace
 from shoal.report import best, diversity, family_tree, figures, generalisation, learning, search, tables
 from shoal.report.layout import Layout
 from shoal.report.lineage import inner
 from shoal.report.overview import overview, title
 from shoal.report.rendering import Block, Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
-from shoal.report.workspace import is_workspace, read_workspace
+from shoal.report.workspace import read_workspace
 
 CLOSED = ("throughput", "provenance", "experiment")  # sections that are opened on demand
 ALWAYS = ("provenance", "experiment")  # sections that need no generation

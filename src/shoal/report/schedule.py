@@ -55,7 +55,7 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
             if (place := row.get(name)) is not None:
                 row[name] = deepcopy(listed[int(place)])  # YAML would refer from one row to another
     if not rows:
-        raise BadInput(f"{path} has no lineage yet: its first generation has not ended")
+        raise no_schedule(path)
     if format == "csv":
         write_csv(rows, rows[0], out)
     elif format == "yaml":
@@ -63,6 +63,13 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
     else:
         json.dump(rows, out, indent=1)
         out.write("\n")
+
+
+def no_schedule(path: Path) -> BadInput:
+    """Describe why a run has no schedule."""
+    if len(read_run(path).lineage.generations):
+        return BadInput(f"{path} has no schedule: no member ever had a finite fitness, so there is no champion")
+    return BadInput(f"{path} has no schedule yet: its first generation has not ended")
 
 
 def _plain(value: float) -> float | None:

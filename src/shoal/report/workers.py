@@ -17,10 +17,11 @@ from shoal.core import run_files
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
+from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.report.lineage import inner, number
 from shoal.report.run import Run, read_worker
-from shoal.report.workspace import begun, is_workspace, workers
+from shoal.report.workspace import begun, workers
 
 GLANCE = 2.0  # seconds between two updates
 SILENT = 60.0  # seconds without a renewal of its lease after which nobody knows of a worker

@@ -20,11 +20,6 @@ from shoal.report.run import Run, RunFiles, read_worker
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 
 
-def is_workspace(path: Path) -> bool:
-    """Return whether workers share this directory."""
-    return (path / "workers").is_dir() and (path / "slots").is_dir()
-
-
 def workers(path: Path) -> list[Run]:
     """The runs of all workers so far, by name."""
     return [read_worker(folder) for folder in begun(path)]

@@ -11,6 +11,7 @@ from typing import Any
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
+from shoal.core.run_files import is_workspace
 from shoal.experiment.experiment import Experiment, Stop, alone
 from shoal.experiment.files import blame, load, of_run
 from shoal.experiment.plan import planned
@@ -22,7 +23,7 @@ from shoal.methods.parts import method_of
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
 from shoal.report.run import read_run
-from shoal.report.schedule import schedule
+from shoal.report.schedule import no_schedule, schedule
 from shoal.run.loop import Result, train
 from shoal.trainers.live import LIVE, translate
 
@@ -60,7 +61,7 @@ def follower(
     trust_code: import code that the run names. note: is called with messages to the user
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
-    run_dir = str(absolute(run_dir or f"{run}-replay"))  # before the environment is made
+    run_dir = str(absolute(run_dir or _beside(run)))  # before the environment is made
     name, tuned = experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # the run is a replay itself
         made = method_of(experiment.method)
@@ -72,7 +73,7 @@ def follower(
         raise BadInput(f"{run} has no schedule: its space is empty, so nothing was tuned")
     found = schedule(run)
     if not found:
-        raise BadInput(f"{run} has no schedule yet: its first generation has not ended")
+        raise no_schedule(run)
     if missing := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule: its lineage has no values of {', '.join(missing)}")
     each = zip(found, _intervals(run, found, experiment.population), strict=True)
@@ -101,10 +102,19 @@ def follower(
     )
 
 
+def _beside(run: Path) -> Path:
+    """The place of a replay where none is asked for: beside its run, but not among the workers of a workspace."""
+    run = absolute(run)
+    workspace = run.parent.parent
+    return Path(f"{workspace}-{run.name}-replay" if is_workspace(workspace) else f"{run}-replay")
+
+
 def _intervals(run: Path, found: list[dict[str, Any]], population: int) -> list[int]:
     """The intervals of each generation of a schedule: more than one where other members had ended. Raises BadInput."""
     steps = [row["steps"] for row in found]
-    if None in steps or steps[0] <= 0:  # external trainers may not report them
+    if read_run(run).lineage.present.all():  # no member ended; those of external trainers may make longer generations
+        return [1] * len(found)
+    if None in steps or steps[0] <= 0:
         return [1] * len(found)
     until = [round(made / steps[0]) for made in steps]
     lasted = [after - before for before, after in pairwise([0, *until])]
