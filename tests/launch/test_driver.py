@@ -131,6 +131,14 @@ def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:
         said(line)
 
 
+def test_whose_members_all_diverged_is_done(tmp_path: Path) -> None:
+    """It ends with 1, as a run alone does, and would do so again."""
+    member(tmp_path, 0, 3)
+    member(tmp_path, 1, 3)
+    driven = Driven(tmp_path, [FAILED], [DONE])
+    assert driven.codes == [DONE, DONE] and driven.place.did == ["start w0", "start w1"]
+
+
 def test_one_that_cannot_train_ends_all(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/w0.log").write_text("warning\nshoal: e.yaml, line 3: hyper.x: unknown\n")

@@ -109,8 +109,10 @@ class Driver:
         if code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")
-        elif code == DONE or self._stopping or self._asked:
-            worker.code = DONE if code == DONE else INTERRUPTED
+        elif code == DONE or (code == FAILED and self._has_result(worker.name)):  # all of its members diverged
+            worker.code = DONE
+        elif self._stopping or self._asked:
+            worker.code = INTERRUPTED
         else:
             reached = self._reached(worker.name)
             worker.fruitless = 1 if reached > worker.reached else worker.fruitless + 1
@@ -137,6 +139,9 @@ class Driver:
         with suppress(OSError, BadInput):
             return int(last_line(self._path / "workers" / name / run_files.METRICS).get("generation", -1)) + 1
         return 0
+
+    def _has_result(self, name: str) -> bool:
+        return (self._path / "workers" / name / run_files.RESULT).exists()
 
     def _show(self, live: Live | None) -> None:
         """Renew the table, or where it cannot be redrawn tell of each generation that all have done; renew the page."""
