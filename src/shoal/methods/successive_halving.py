@@ -29,9 +29,9 @@ class SuccessiveHalving(Pbt):
     default_members: float = 0.5
     """share of members that hold the default hyperparameters, copy nobody and are not explored"""
     eta: int = 2
-    """at each rung one of so many members goes on"""
+    """reduction factor: one in eta members goes on at each rung"""
     min_members: int = 1
-    """so many train until the run ends"""
+    """members that train to the end"""
     rungs: tuple[float, ...] | None = None
     """shares of the run after which members end, such as [0.1, 0.3, 0.6] for 8"""
     between: Literal["pbt", "none"] = "pbt"
