@@ -43,7 +43,7 @@ def evaluate(
     levels: train, validation or test, for a run with levels; by default test.
     trust_code: import code that the run names.
     member, generation: evaluate this one instead, as `load_champion` finds it; its fitness is not known.
-    sampled: sample actions, as in training; by default as the run measures its members.
+    sampled: sample actions instead of taking the setting of the run (`fitness.actions`).
     """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")

@@ -75,22 +75,20 @@ File = Annotated[
     Positional,
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
-Seeds = Annotated[
-    tuple[int, ...], WHOLES, flag("N ...", "make a run with each of these seeds, and the page that compares the runs")
-]
+Seeds = Annotated[tuple[int, ...], WHOLES, flag("N ...", "train one run per seed, and compare the runs on one page")]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
-Member = Annotated[Whole, flag("UID", "this member, after the last generation, in place of the champion")]
+Member = Annotated[Whole, flag("UID", "the member with this uid in place of the champion, from the newest checkpoint")]
 Generation = Annotated[  # counts from 0 in Python and in files
     int | None,
     replace(WHOLE, instance_from_str=lambda given: _counted(given[0])),
     flag(
         "N",
-        "the fittest member after this generation, or its --member, counted from 1 as on the terminal; only the last"
-        " generations have a checkpoint, more with --set checkpoint.keep=N",
+        "the fittest member after generation N, counted from 1; with --member, that member. Only kept checkpoints are"
+        " available (checkpoint.keep)",
     ),
 ]
-Sampled = Annotated[bool, flag(None, "sample actions, as in training; by default as the run measures its members")]
+Sampled = Annotated[bool, flag(None, "sample actions instead of taking the setting of the run (fitness.actions)")]
 Set = Annotated[
     Settings,
     flag(

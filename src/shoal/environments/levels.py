@@ -44,9 +44,9 @@ class Levels:
     train: Any = 200
     """levels that members train on: [first, end), or how many"""
     validation: Any = 100_000
-    """levels that measure the fitness, drawn anew in each generation: [first, end), or how many"""
+    """levels that evaluate the fitness, sampled anew in each generation: [first, end), or how many"""
     test: Any = 100_000
-    """levels that evaluate the champion, and select nothing: [first, end), or how many"""
+    """held-out levels that evaluate the champion at the end: [first, end), or how many"""
 
     def spans(self) -> dict[str, Span]:
         """The levels of each purpose; counts lie behind all pairs, and behind the counts before them. Raises BadInput."""

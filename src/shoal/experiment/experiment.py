@@ -42,7 +42,7 @@ class Fitness:
     source: Literal["evaluation", "training", "exploitability"] | None = None
     """evaluation: episodes without learning; training: those of the interval; exploitability: of games"""
     episodes: Annotated[int, "auto"] | None = None
-    """per evaluation: 32 on devices, 8 on the host; auto: a tenth of the steps"""
+    """per evaluation: 32 in JAX environments, else 8; auto: a tenth of the steps"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
@@ -54,7 +54,7 @@ class Fitness:
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"
-    """where there are levels: those that measure the fitness, validation or train"""
+    """with levels: those that evaluate the fitness, validation or train"""
     final_selection: float = 0.02
     """share of the run's steps that select the champion at the end; 0: no selection"""
 
@@ -99,11 +99,11 @@ class ExchangeSettings:
     name: Literal["local", "mpi", "directory"] = "local"
     """local, mpi or directory"""
     timeout: float = 14_400.0
-    """with mpi, seconds for which a rank waits for others before it ends the run"""
+    """seconds that a rank waits for others before it ends the run (for mpi)"""
     workspace: str | None = None
-    """with directory, the one that workers share"""
+    """shared directory of the workers (for directory)"""
     worker: str | None = None
-    """with directory, this worker's name; an earlier one of this name continues (default: a number)"""
+    """name of this worker (for directory); a known name resumes (default: a number)"""
 
     def __post_init__(self) -> None:
         if self.timeout <= 0:
