@@ -44,8 +44,8 @@ from shoal.core.interrupts import BAD_INPUT, DONE
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
 First steps: `shoal train cartpole`, then open the report that it names. `shoal experiments` lists the experiments that
-come with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help` explains a command, and `shoal --version`
-prints the version."""
+come with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help` explains a command, and
+`shoal --version` prints the version."""
 
 
 def train(

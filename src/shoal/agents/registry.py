@@ -240,7 +240,7 @@ POLICY = Declaration("shoal.agents.policy:policy", PolicyConfig, PolicyHyper())
 
 
 def td3_hyper(name: str, left_out: str = "", **own: tuple[float, HyperparameterSpec]) -> Any:
-    """The hyperparameters of TD3 but for one of them, and `own`, each with its default."""
+    """Return the hyperparameters of TD3 without one of them, and with `own`, each with its default."""
     kinds = get_type_hints(Td3Hyper, include_extras=True)
     kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}
     values = Td3Hyper()._asdict() | {x: value for x, (value, _) in own.items()}

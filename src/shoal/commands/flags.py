@@ -99,7 +99,7 @@ Set = Annotated[
 
 
 def _whole(text: str) -> int:
-    """8192, 8_192 or 1e6."""
+    """Parse a whole number: 8192, 8_192 or 1e6."""
     with suppress(ValueError):
         if float(text).is_integer():
             return int(float(text))
@@ -113,7 +113,7 @@ def _real(text: str) -> float:
 
 
 def _counted(text: str) -> int:
-    """The index of a generation that is counted from 1."""
+    """Return the index of a generation that is counted from 1."""
     if (number := _whole(text)) < 1:
         raise ValueError(f"{text}: generations count from 1")
     return number - 1
@@ -207,7 +207,7 @@ def words(file: Path | None, flags: Flags, set: Sequence[str]) -> list[str]:
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:
-    """Values by field, of FIELD=VALUE."""
+    """Parse FIELD=VALUE to values by field."""
     from shoal.core.yaml_text import read_yaml
 
     given = {}

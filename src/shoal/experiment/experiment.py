@@ -60,7 +60,7 @@ class Fitness:
 
     @property
     def exact(self) -> bool:
-        """True where nothing of it is luck, as of exploitability."""
+        """True if the fitness is exact, without noise: exploitability."""
         return self.source == "exploitability"
 
 
@@ -247,7 +247,7 @@ class Experiment:
 
     @property
     def absolute_paths(self) -> dict[str, Any]:
-        """Its fields with paths as they are from here: code that it names may go elsewhere, once that is called."""
+        """Fields that hold paths, made absolute: user code may change the working directory."""
         paths: dict[str, Any] = {x: str(absolute(path)) for x in ("run_dir", "init_from") if (path := getattr(self, x))}
         if self.python and "/" in self.python:  # else it is looked for where commands are
             paths["python"] = str(absolute(self.python))
@@ -257,5 +257,5 @@ class Experiment:
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
-    """The same in one process."""
+    """Return the experiment for a single process."""
     return replace(experiment, shards=shards, exchange=ExchangeSettings())

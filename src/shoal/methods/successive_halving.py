@@ -66,7 +66,7 @@ class SuccessiveHalving(Pbt):
                 raise BadField("method.rungs", problem, value=list(self.rungs))
 
     def _members(self, population: int) -> list[int]:
-        """The numbers of members from the first rung to the last."""
+        """Return the numbers of members, from the start to the last rung."""
         members = [population]
         while members[-1] > self.min_members:
             members.append(max(self.min_members, members[-1] // self.eta))
