@@ -14,7 +14,7 @@ GENERATIONS, INTERVAL = 8, 8192
 class Hyper(NamedTuple):
     """Numbers that may differ per member: they arrive as arguments, so that evolution can change them at any time."""
 
-    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-4, 1.0, "log"))] = 0.01
+    learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-4, 1.0, "log"))] = 0.01
     discount: Annotated[Any, HyperparameterSpec("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
 
 

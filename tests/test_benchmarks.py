@@ -44,9 +44,9 @@ CASES = {
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
     "figures": "figures",
     "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
+    "interim_analyses": "--studies 2 --analyses 4 8 --naive",
     "launcher": "--workers 2 --population 2 --interval 64",
     "luck_of_fitness": "",
-    "looks": "--studies 2 --looks 4 8 --naive",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
     "--warm-up 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",

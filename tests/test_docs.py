@@ -377,7 +377,8 @@ def test_a_field_is_described_with_every_name(kind: type, field: str, known: dic
 
 
 def section_of(agent: str) -> str:
-    return TEXTS["docs/reference/agents.md"].split(f"\n## {agent.upper()}\n", 1)[1].split("\n## ", 1)[0]
+    heading = agent.upper() if agent in AGENTS else agent.title()
+    return TEXTS["docs/reference/agents.md"].split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
 
 
 CONFIGS = [(agent, *row) for agent, declaration in DESCRIBED.items() for row in rows_of(declaration.config)]

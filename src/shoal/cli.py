@@ -43,9 +43,9 @@ from shoal.core.interrupts import BAD_INPUT, DONE
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
-First steps: `shoal train cartpole`, then open the page that it names. `shoal experiments` lists the experiments that come
-with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help` explains a command, and `shoal --version`
-prints the version."""
+First steps: `shoal train cartpole`, then open the report that it names. `shoal experiments` lists the experiments that
+come with Shoal; `shoal init cartpole` copies one for editing. `shoal COMMAND --help` explains a command, and
+`shoal --version` prints the version."""
 
 
 def train(
@@ -59,7 +59,8 @@ def train(
     """Train a population from a file, from flags, or both.
 
     Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
-    With --seeds there is a run of each. With --workers, many of them share a workspace. The same command continues all.
+    `--seeds` trains one run per seed. `--workers` starts several workers that share a workspace. The same command resumes
+    both.
     """
     from shoal.experiment.files import blame
 
@@ -192,12 +193,12 @@ def export(
 def report(
     run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
     watch: Annotated[bool, flag(None, "show the workers of a workspace while they run")] = False,
-    serve: Annotated[bool, flag(None, "serve the page on this machine and reload it while the run goes on")] = False,
+    serve: Annotated[bool, flag(None, "serve the report on this machine and reload it while the run goes on")] = False,
     port: Annotated[Whole, flag("N", "port of the server (default: any free port)")] = None,
 ) -> int:
-    """Write RUN/report.html: how the population learned, on one page that needs no network.
+    """Write RUN/report.html: how the population learned, in one HTML file that works offline.
 
-    The page of a workspace shows all workers; the page of a study compares its arms.
+    The report of a workspace shows all workers; the report of a study compares its arms.
     """
     from shoal.commands.serve import serve as serve_page
     from shoal.report.page import write_report
@@ -264,7 +265,7 @@ def study(
     workspace: Annotated[Path | None, flag("DIR", "directory of its runs (default: studies/NAME)")] = None,
     quiet: Quiet = False,
 ) -> int:
-    """Compare arms of an experiment over several seeds, at equal steps: runs, statistics, one page.
+    """Compare arms of an experiment over several seeds, at equal steps: runs, statistics, and a report.
 
     It can be stopped and started again. Several processes, also on machines that share the directory, divide the runs.
     """

@@ -14,19 +14,19 @@ class PpoConfig(NetworkConfig):
     """The structure of a PPO agent, which fixes shapes and is equal for all members."""
 
     frame_stack: int = 1
-    """observations seen at once, along the channels of an image"""
+    """frame stacking: observations seen at once, along the channels of an image"""
     environments: int = 4
     """environments that each member acts in"""
     rollout: int = 128
     """steps in each environment between two updates"""
     minibatches: int = 4
-    """parts that the rollout × environments steps are split into at each epoch"""
+    """minibatches per epoch, into which the rollout × environments steps are split"""
     normalise_rewards: bool = True
-    """by the running standard deviation of the discounted return"""
+    """divide rewards by the running standard deviation of the discounted return"""
     normalise_advantages: bool = True
-    """within each minibatch"""
+    """normalise advantages within each minibatch"""
     clip_values: bool = False
-    """keep the critic's new values within the clip range of the old ones"""
+    """value clipping: the value loss clips new values to clip_range around the old ones"""
     auxiliary_loss: Any = None
     """module:function of a batch and its action distribution, added to the policy's loss"""
 
@@ -34,18 +34,29 @@ class PpoConfig(NetworkConfig):
 class PpoHyper(NamedTuple):
     """The numbers of PPO; each of them may differ per member and change between generations."""
 
-    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
     discount: Annotated[Any, DISCOUNT] = 0.99
     gae_lambda: Annotated[Any, HyperparameterSpec("lambda of GAE", Range(0.8, 0.99, "one_minus_log"), 0, 1)] = 0.95
     clip_range: Annotated[
-        Any, HyperparameterSpec("of probability ratio and values", Range(0.05, 0.4, "log"), least=0)
+        Any,
+        HyperparameterSpec(
+            "clip range of the probability ratio, and with clip_values of the values", Range(0.05, 0.4, "log"), least=0
+        ),
     ] = 0.2
     clip_range_end_factor: Annotated[Any, end_factor("clip_range")] = 1.0
-    entropy_coefficient: Annotated[Any, HyperparameterSpec("weight of the entropy", Range(1e-4, 0.1, "log"))] = 0.01
-    value_coefficient: Annotated[Any, HyperparameterSpec("weight of the critic's loss", least=0)] = 0.5
-    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 0.5
-    epochs: Annotated[Any, HyperparameterSpec("passes over each rollout, rounded", least=1, most=1e6)] = 4.0
+    entropy_coefficient: Annotated[Any, HyperparameterSpec("weight of the entropy bonus", Range(1e-4, 0.1, "log"))] = (
+        0.01
+    )
+    value_coefficient: Annotated[
+        Any, HyperparameterSpec("weight of the value loss, half the mean squared error", least=0)
+    ] = 0.5
+    max_gradient_norm: Annotated[
+        Any, HyperparameterSpec("gradient clipping: largest global norm of a gradient", least=0)
+    ] = 0.5
+    epochs: Annotated[
+        Any, HyperparameterSpec("epochs over each rollout, rounded to a whole number", least=1, most=1e6)
+    ] = 4.0
 
 
 @dataclass(frozen=True)
@@ -56,25 +67,42 @@ class Td3Config(TwinConfig):
 class Td3Hyper(NamedTuple):
     """The numbers of TD3; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
-    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 1e-3
+    policy_learning_rate: Annotated[
+        Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
+    ] = 1e-3
+    critic_learning_rate: Annotated[
+        Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
+    ] = 1e-3
     learning_rate_end_factor: Annotated[Any, end_factor("policy_learning_rate", "critic_learning_rate")] = 1.0
     discount: Annotated[Any, DISCOUNT] = 0.99
     tau: Annotated[
-        Any, HyperparameterSpec("share by which targets follow at each update of the policy", least=0, most=1)
+        Any,
+        HyperparameterSpec(
+            "soft update (Polyak) coefficient of the target networks, at each policy update", least=0, most=1
+        ),
     ] = 0.005
     exploration_noise: Annotated[
-        Any, HyperparameterSpec("standard deviation, where actions lie in [-1, 1]", Range(0.01, 1.0), least=0)
+        Any,
+        HyperparameterSpec(
+            "standard deviation of the Gaussian action noise; actions lie in [-1, 1]", Range(0.01, 1.0), least=0
+        ),
     ] = 0.1
     target_noise: Annotated[
         Any,
-        HyperparameterSpec("standard deviation of the noise that smooths the target policy", Range(0.0, 1.0), least=0),
+        HyperparameterSpec("target policy smoothing: standard deviation of the noise", Range(0.0, 1.0), least=0),
     ] = 0.2
-    noise_clip: Annotated[Any, HyperparameterSpec("its largest size", Range(0.0, 1.0), least=0)] = 0.5
+    noise_clip: Annotated[
+        Any, HyperparameterSpec("target policy smoothing: clip range of the noise", Range(0.0, 1.0), least=0)
+    ] = 0.5
     policy_delay: Annotated[
-        Any, HyperparameterSpec("updates of the critics for each of the policy", Range(1, 5, integer=True), 1, 1e6)
+        Any,
+        HyperparameterSpec(
+            "delayed policy updates: critic updates per policy update", Range(1, 5, integer=True), 1, 1e6
+        ),
     ] = 2.0
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
+    update_ratio: Annotated[
+        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
+    ] = 1.0
 
 
 @dataclass(frozen=True)
@@ -82,7 +110,7 @@ class SacConfig(TwinConfig):
     """The structure of a SAC agent: what fixes shapes, equal for all members."""
 
     initial_temperature: float = 1.0
-    """the temperature before the first update"""
+    """entropy temperature alpha before the first update"""
     auxiliary_loss: Any = None
     """module:function of a batch and its action distribution, added to the policy's loss"""
 
@@ -90,24 +118,33 @@ class SacConfig(TwinConfig):
 class SacHyper(NamedTuple):
     """The numbers of SAC; each of them may differ per member and change between generations."""
 
-    policy_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    critic_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
-    temperature_learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(3e-5, 3e-3, "log"), least=0)] = 3e-4
+    policy_learning_rate: Annotated[
+        Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
+    ] = 3e-4
+    critic_learning_rate: Annotated[
+        Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
+    ] = 3e-4
+    temperature_learning_rate: Annotated[
+        Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
+    ] = 3e-4
     learning_rate_end_factor: Annotated[
         Any, end_factor("policy_learning_rate", "critic_learning_rate", "temperature_learning_rate")
     ] = 1.0
     discount: Annotated[Any, DISCOUNT] = 0.99
     tau: Annotated[
-        Any, HyperparameterSpec("share by which the target critics follow at each update", least=0, most=1)
+        Any,
+        HyperparameterSpec("soft update (Polyak) coefficient of the target critics, at each update", least=0, most=1),
     ] = 0.005
     target_entropy_scale: Annotated[
         Any,
-        HyperparameterSpec("the target is minus this times the number of action components", Range(0.2, 2.0, "log")),
+        HyperparameterSpec("target entropy: minus this times the number of action dimensions", Range(0.2, 2.0, "log")),
     ] = 1.0
-    reward_scale: Annotated[Any, HyperparameterSpec("factor of rewards, against entropy", Range(0.1, 10.0, "log"))] = (
-        1.0
-    )
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
+    reward_scale: Annotated[
+        Any, HyperparameterSpec("factor of rewards, relative to the entropy term", Range(0.1, 10.0, "log"))
+    ] = 1.0
+    update_ratio: Annotated[
+        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
+    ] = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,33 +154,43 @@ class DqnConfig(OffPolicy):
     network: Any = "mlp"
     """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
     batch: int = 64
-    """transitions per update"""
+    """batch size: transitions per gradient update"""
     double: bool = True
-    """the online network chooses the action of the target, which overestimates less"""
+    """double DQN: the online network chooses the target's action"""
     n_step: int = 1
-    """rewards that a target sums up before it adds the value of the target network"""
+    """n-step returns: rewards that a target sums up before it bootstraps"""
     frame_stack: int = 1
-    """observations seen at once, along the channels of an image"""
+    """frame stacking: observations seen at once, along the channels of an image"""
 
 
 class DqnHyper(NamedTuple):
     """The numbers of DQN; each of them may differ per member and change between generations."""
 
-    learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+    learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
     discount: Annotated[Any, DISCOUNT] = 0.99
-    tau: Annotated[Any, HyperparameterSpec("share by which the target follows at its steps", least=0, most=1)] = 1.0
+    tau: Annotated[
+        Any,
+        HyperparameterSpec("soft update (Polyak) coefficient of the target network; 1: a hard copy", least=0, most=1),
+    ] = 1.0
     target_period: Annotated[
-        Any, HyperparameterSpec("updates between two steps of the target", Range(10, 2000, "log", integer=True), 1, 1e9)
+        Any,
+        HyperparameterSpec(
+            "gradient updates between two updates of the target network", Range(10, 2000, "log", integer=True), 1, 1e9
+        ),
     ] = 200.0
     epsilon: Annotated[
-        Any, HyperparameterSpec("probability of a random action, at the end", Range(0.005, 0.5, "log"), 0, 1)
+        Any, HyperparameterSpec("final epsilon of epsilon-greedy exploration", Range(0.005, 0.5, "log"), 0, 1)
     ] = 0.05
     epsilon_updates: Annotated[
-        Any, HyperparameterSpec("updates during which this probability falls from 1", least=0)
+        Any, HyperparameterSpec("gradient updates in which epsilon falls linearly from 1", least=0)
     ] = 5_000.0
-    max_gradient_norm: Annotated[Any, HyperparameterSpec("longer gradients are scaled down to it", least=0)] = 10.0
-    update_ratio: Annotated[Any, HyperparameterSpec("updates per environment step", least=0)] = 1.0
+    max_gradient_norm: Annotated[
+        Any, HyperparameterSpec("gradient clipping: largest global norm of a gradient", least=0)
+    ] = 10.0
+    update_ratio: Annotated[
+        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
+    ] = 1.0
 
 
 @dataclass(frozen=True)
@@ -161,7 +208,7 @@ class PolicyConfig:
     recurrent: int = 0
     """units of an LSTM between the hidden layers and the output; 0: none"""
     normalise_observations: bool = False
-    """by their running mean and standard deviation"""
+    """normalise observations by their running mean and standard deviation"""
     actor: tuple[str, ...] = ()
     """dictionary keys that the policy sees; empty: all, or those the environment names"""
 
@@ -193,7 +240,7 @@ POLICY = Declaration("shoal.agents.policy:policy", PolicyConfig, PolicyHyper())
 
 
 def td3_hyper(name: str, left_out: str = "", **own: tuple[float, HyperparameterSpec]) -> Any:
-    """The hyperparameters of TD3 but for one of them, and `own`, each with its default."""
+    """Return the hyperparameters of TD3 without one of them, and with `own`, each with its default."""
     kinds = get_type_hints(Td3Hyper, include_extras=True)
     kinds |= {x: Annotated[Any, number] for x, (_, number) in own.items()}
     values = Td3Hyper()._asdict() | {x: value for x, (value, _) in own.items()}

@@ -137,7 +137,7 @@ def flag_here(flag: str, value: str) -> str:
 
 
 def one_by_one(arguments: Sequence[str]) -> list[str]:
-    """`--set A=1 B=2` as `--set A=1 --set B=2`, and `--set A 1` as `--set A=1`."""
+    """Rewrite `--set A=1 B=2` as `--set A=1 --set B=2`, and `--set A 1` as `--set A=1`."""
     given: list[str] = []
     for argument in arguments:
         after = given[-2:-1] == ["--set"] and not argument.startswith("-")

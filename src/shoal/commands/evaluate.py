@@ -36,14 +36,17 @@ def evaluate(
     generation: int | None = None,
     sampled: bool = False,
 ) -> dict[str, Any]:
-    """Statistics of the champion's returns on held-out episodes, and its fitness when selected.
+    """Evaluate the champion on held-out episodes.
 
-    Broken episodes have no return and do not count. Raises BadInput, also if no episode has a return.
+    Returns a dict with mean, standard_error, episodes, min, max and selection_fitness, in units of return or of
+    `fitness.objective`; and exact for games. standard_error is None for a single episode, and selection_fitness where it is
+    not known. Broken episodes have no return and do not count. Raises BadInput, also if no episode has a return.
 
-    levels: train, validation or test, for a run with levels; by default test.
-    trust_code: import code that the run names.
-    member, generation: evaluate this one instead, as `load_champion` finds it; its fitness is not known.
-    sampled: sample actions, as in training; by default as the run measures its members.
+    seed: of the episodes
+    trust_code: import code that the run names
+    levels: train, validation or test, for a run with levels; by default test
+    member, generation: evaluate this member instead, see `load_champion`
+    sampled: sample actions instead of taking the setting of the run (`fitness.actions`)
     """
     if episodes < 1:
         raise BadInput(f"--episodes {episodes}: must be at least 1")
@@ -78,7 +81,7 @@ def evaluate(
 
 
 def with_sampled_actions(e: Experiment) -> Experiment:
-    """An experiment that measures its members with sampled actions. Raises BadInput where they have none."""
+    """Return the experiment with sampled actions in evaluations. Raises BadInput if members have none."""
     made = replace(e, fitness=replace(e.fitness, actions="sampled"))
     check(made)
     return made

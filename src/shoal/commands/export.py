@@ -54,7 +54,10 @@ def export(
 
 
 def _as_onnx(champion: Champion, file: Path, measured: Champion, sampled: bool) -> str:
-    """measured: the champion as it was evaluated, which may compute in bfloat16."""
+    """Write the champion as ONNX; return a text: the file, and how its actions differ from those in Shoal.
+
+    measured: the champion as it was evaluated, which may compute in bfloat16
+    """
     for package in ("onnx", "onnxruntime"):
         if importlib.util.find_spec(package) is None:
             raise BadInput(f"ONNX needs the package {package}: {install('onnx')}")

@@ -76,23 +76,21 @@ File = Annotated[
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
 Seeds = Annotated[
-    tuple[int, ...] | None,
-    WHOLES,
-    flag("N ...", "make a run with each of these seeds, and the page that compares the runs"),
+    tuple[int, ...] | None, WHOLES, flag("N ...", "train one run per seed, and compare the runs on one page")
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
-Member = Annotated[Whole, flag("UID", "this member, after the last generation, in place of the champion")]
+Member = Annotated[Whole, flag("UID", "the member with this uid in place of the champion, from the newest checkpoint")]
 Generation = Annotated[  # counts from 0 in Python and in files
     int | None,
     replace(WHOLE, instance_from_str=lambda given: _counted(given[0])),
     flag(
         "N",
-        "the fittest member after this generation, or its --member, counted from 1 as on the terminal; only the last"
-        " generations have a checkpoint, more with --set checkpoint.keep=N",
+        "the fittest member after generation N, counted from 1; with --member, that member. Only kept checkpoints are"
+        " available (checkpoint.keep)",
     ),
 ]
-Sampled = Annotated[bool, flag(None, "sample actions, as in training; by default as the run measures its members")]
+Sampled = Annotated[bool, flag(None, "sample actions instead of taking the setting of the run (fitness.actions)")]
 Set = Annotated[
     Settings,
     flag(
@@ -103,7 +101,7 @@ Set = Annotated[
 
 
 def _whole(text: str) -> int:
-    """8192, 8_192 or 1e6."""
+    """Parse a whole number: 8192, 8_192 or 1e6."""
     with suppress(ValueError):
         if float(text).is_integer():
             return int(float(text))
@@ -117,7 +115,7 @@ def _real(text: str) -> float:
 
 
 def _counted(text: str) -> int:
-    """The index of a generation that is counted from 1."""
+    """Return the index of a generation that is counted from 1."""
     if (number := _whole(text)) < 1:
         raise ValueError(f"{text}: generations count from 1")
     return number - 1
@@ -211,7 +209,7 @@ def words(file: Path | None, flags: Flags, set: Sequence[str]) -> list[str]:
 
 
 def assignments(set: Sequence[str]) -> dict[str, Any]:
-    """Values by field, of FIELD=VALUE."""
+    """Parse FIELD=VALUE to values by field."""
     from shoal.core.yaml_text import read_yaml
 
     given = {}

@@ -13,7 +13,7 @@ OVERRIDE = re.compile(r"\+*(agent|env)\.[^=]*=")
 # Fields of an experiment, or an override.
 PLACED = {
     "num_envs": "env.scene.num_envs",
-    "headless": "as always",
+    "headless": "accepted; Shoal always runs headless",
     "track": "wandb",
     "wandb_project_name": "wandb.project",
     "wandb_name": "wandb.name",

@@ -26,7 +26,7 @@ from shoal.records.screen import Output, Screen, styled
 class Launch:
     """many workers of one workspace"""
 
-    workers: Annotated[Whole, flag("N", "start so many workers, each with a population of its own")] = None
+    workers: Annotated[Whole, flag("N", "start N workers, each with its own population")] = None
     on: Annotated[Literal["local", "ray", "slurm"], flag(None, "where: here, on a Ray cluster, as jobs of Slurm")] = (
         "local"
     )
@@ -112,7 +112,7 @@ def _launcher(how: Launch, crew: Any) -> Any:
 
 
 def _print_result(path: Path, screen: Screen) -> int:
-    """Print whose champion is the best, and commands for the page and a video. Returns the exit code."""
+    """Print whose champion is the best, and commands for the report and a video. Returns the exit code."""
     from shoal.launch.driver import conclude
     from shoal.report.page import write_report
 

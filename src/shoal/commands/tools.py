@@ -30,7 +30,7 @@ def toy(
     seeds: Annotated[Count, flag("N", "runs per arm in the table")] = 100,
     out: Annotated[Path, flag("PATH", "the figure: .png, .svg or .pdf")] = Path("toy.png"),
 ) -> int:
-    """Reproduce figure 2 of the PBT paper: exploit and explore together find an optimum that neither finds alone."""
+    """Reproduce figure 2 of the PBT paper: two members that copy and explore reach an optimum that grid search misses."""
     from shoal.commands.toy import main as run_toy
 
     run_toy(out, seeds, console())

@@ -51,7 +51,7 @@ def play(
 
     video: a file that ends in .mp4 or .gif, or in .html for bodies of brax; None: a window
     population: show all members, side by side in the same episodes; returns the mean return of each of them
-    sampled: sample actions, as in training; by default as the run measures its members
+    sampled: sample actions instead of taking the setting of the run (`fitness.actions`)
     """
     run, video = absolute(run), None if video is None else absolute(video)
     suffix = "" if video is None else video.suffix.lower()

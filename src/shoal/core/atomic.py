@@ -239,7 +239,7 @@ class Staging:
         remove(old)
 
     def close(self) -> None:
-        """There is nothing left to do."""
+        """Remove the hidden folder: there is nothing left to write."""
         shutil.rmtree(self.path, ignore_errors=True)
 
 

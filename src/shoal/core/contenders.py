@@ -25,7 +25,7 @@ class SmoothedFitness:
     then: float | None = None
 
     def after(self, stats: PopulationStats, count: int) -> SmoothedFitness:
-        """The same with one more generation, which counts as one of so many."""
+        """Return the state after one more generation, which has the weight 1 / `count`."""
 
         def toward(new: float, before: float) -> float:
             return before + new / count - before / count  # as their difference may be infinite
@@ -56,7 +56,7 @@ class ChampionSoFar:
 
     @classmethod
     def at(cls, stats: PopulationStats, row: int, smoothed: SmoothedFitness, learned: Any) -> ChampionSoFar:
-        """The individual at a row of the stats, with what it has learned."""
+        """Return the individual at a row of the stats, with what it has learned."""
         about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
         return cls(learned, *about, of_row(stats.hyper, row), smoothed)
 
@@ -91,12 +91,12 @@ class Contenders:
 
     @property
     def champion(self) -> ChampionSoFar:
-        """The best so far."""
+        """The best individual so far."""
         return self.earlier[0] if self.earlier else NOBODY
 
     @property
     def entrants(self) -> list[ChampionSoFar]:
-        """All of them, each once: by turns the best by smoothed fitness, by fitness in the last generation, and in any."""
+        """All contenders, each once: by turns the best by smoothed fitness, by fitness in the last generation, in any."""
         fittest = sorted(self.earlier, key=lambda one: one.fitness, reverse=True)
         by_turns = [one for turn in zip_longest(self.earlier, self.last, fittest) for one in turn if one is not None]
         return list({(one.uid, one.generation): one for one in by_turns}.values())
@@ -113,7 +113,7 @@ class Contenders:
         return order[:1] if any(one is new for one in _best((new, *self.earlier))) else []
 
     def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
-        """After a generation, with the individuals at the `wanted` rows and what each has learned.
+        """Return the contenders after a generation, with the individuals at the `wanted` rows and what each has learned.
 
         Of equal smoothed fitness the latest is the first.
         """

@@ -12,14 +12,14 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def usable_cores() -> list[int]:
-    """The numbers of those that this process may run on: all of the machine's where the system does not tell."""
+    """Return the numbers of the cores that this process may use: all of the machine if the system does not say."""
     if hasattr(os, "sched_getaffinity"):
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
 
 def usable_gpus() -> list[str]:
-    """The names of those that CUDA_VISIBLE_DEVICES gives to this process: all of the machine's where it is not set."""
+    """Return the names of the GPUs that this process may use, by CUDA_VISIBLE_DEVICES: all if it is not set."""
     if not GPUS.is_dir():
         return []
     given = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(len(list(GPUS.iterdir()))))))

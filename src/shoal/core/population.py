@@ -38,7 +38,7 @@ class PopulationStats(NamedTuple):
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """Those [M] that there are, by name; without hyperparameters."""
+        """Per-member arrays [M] by name, without hyperparameters."""
         given = self._asdict().items()
         return {name: x for name, x in given if name not in ("hyper", "progress") and x is not None}
 
@@ -49,7 +49,7 @@ class PopulationStats(NamedTuple):
 
     @property
     def best_tie(self) -> Tie | None:
-        """Of the highest fitness, where something breaks ties."""
+        """Margin of the highest fitness and the best tie-breaker within it; None without a tie-breaker or a fitness."""
         if self.then is None or not np.isfinite(self.fitness).any():
             return None
         highest = np.argmax(np.where(np.isfinite(self.fitness), self.fitness, -np.inf))
@@ -58,15 +58,18 @@ class PopulationStats(NamedTuple):
         return Tie(float(np.nan_to_num(error, posinf=0.0)), float(self.then[best]))
 
     def take(self, rows: np.ndarray) -> PopulationStats:
-        """The stats of some members."""
+        """Return the stats of the members in `rows`, int64 [K]."""
         arrays = {name: x[rows] for name, x in self.arrays.items()}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
     def with_more(self, rows: np.ndarray, returns: np.ndarray, then: np.ndarray | None = None) -> PopulationStats:
-        """The same after more episodes of the members in K rows, returns [K, E], which the others have not played: these are
-        easier or harder for all who play them, so the mean of the K members stays; and so for `then` [K, E]. Who breaks an
-        episode has no fitness any more, as whoever breaks one of an evaluation or of the final selection: a policy that
-        leads the environment there may do so again."""
+        """Return the stats after E more episodes of the K members in `rows`.
+
+        returns: float [K, E]. then: float [K, E], tie-breakers of these episodes
+
+        The mean over the K members does not change, because the others did not play these episodes, which may be easier or
+        harder. A member with a broken episode loses its fitness.
+        """
         n, (_, k) = self.episodes[rows], returns.shape
         std, episodes = self.std.copy(), self.episodes.copy()
         fitness, means = _merged(self.fitness, rows, n, returns)
@@ -77,8 +80,7 @@ class PopulationStats(NamedTuple):
         return self._replace(fitness=fitness, std=std, episodes=episodes, then=breaks)
 
     def ranked(self) -> PopulationStats:
-        """The same, with `ranks` as fitness where something breaks its ties; as they are exact, without a standard
-        deviation."""
+        """Return the stats with `ranks` as fitness and a standard deviation of 0, if there is a tie-breaker."""
         if self.then is None:
             return self
         rank = ranks(self.fitness, self.std, self.episodes, self.then)
@@ -86,8 +88,10 @@ class PopulationStats(NamedTuple):
 
 
 def _merged(before: np.ndarray, rows: np.ndarray, n: np.ndarray, more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means [M] of which those in K rows, of n [K] episodes, have more [K, E], and keep their own mean; and the means of
-    the new ones [K]."""
+    """Return the means [M] after more episodes of K members, and the means [K] of these episodes.
+
+    before: means [M]. n: their episodes so far, of the K members. more: [K, E]. The mean over the K members does not change
+    """
     merged, k = before.copy(), more.shape[1]
     means = np.where(np.isfinite(more), more, np.nan).mean(1)
     pooled = (n * before[rows] + k * means) / (n + k)
@@ -97,7 +101,7 @@ def _merged(before: np.ndarray, rows: np.ndarray, n: np.ndarray, more: np.ndarra
 
 
 def of_row(values: Mapping[str, Any], row: int) -> dict[str, float]:
-    """The hyperparameters of the member in a row of arrays [N] by name."""
+    """Return the hyperparameters of one member, by name, from arrays [N]."""
     return {name: float(x[row]) for name, x in values.items()}
 
 
@@ -159,11 +163,11 @@ class DistributionUpdate(NamedTuple):
 
     @property
     def parents(self) -> np.ndarray:
-        """Parents int64 [M]: nobody copies."""
+        """Rows int64 [M] of the parents: each member its own, as none copies."""
         return np.arange(len(self.weights))
 
     def part(self, rows: np.ndarray, parents: np.ndarray) -> DistributionUpdate:
-        """Return the part, as `Decision` does; the weights are those of all."""
+        """Return the decision for some of the members, as `Decision.part` does; the weights are those of all."""
         return self._replace(hyper={name: x[rows] for name, x in self.hyper.items()})
 
 

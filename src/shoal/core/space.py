@@ -45,7 +45,7 @@ class HyperparameterSpec(NamedTuple):
     """Facts about a hyperparameter, given where it is declared:
 
     class Hyper(NamedTuple):
-        learning_rate: Annotated[Any, HyperparameterSpec("of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
+        learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
 
     meaning: what it is, in a few words
     tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it

@@ -34,7 +34,7 @@ class Trend:
     highest_then: float | None = None
 
     def after(self, best: float, tie: Tie | None = None) -> Trend:
-        """The same with one more generation; best: -inf where nobody had a fitness."""
+        """Return the state after one more generation. best: its best fitness, -inf if no member had one."""
         recent, errors, then = self.recent, self.errors, self.then
         if np.isfinite(best):
             recent = [*recent, best][-SMOOTHING:]
@@ -55,5 +55,5 @@ class Trend:
 
 
 def _mean(values: list[float]) -> float:
-    """Exact, so that their order does not matter."""
+    """Return the exact mean, which does not depend on the order of the values."""
     return math.fsum(x / SMOOTHING for x in values)

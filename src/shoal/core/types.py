@@ -64,7 +64,7 @@ class Member(NamedTuple):
 
     learned: PyTree  # copied to a child: parameters, targets, optimiser state, temperature, statistics
     replay_buffer: PyTree  # `()` when there is none: copied only when the experiment says so
-    own: PyTree  # never copied: running sums that belong to this member's own environments
+    own: PyTree  # never copied: state that belongs to this member's own environments, such as running sums
 
 
 def _same(state: PyTree, *_: Any) -> PyTree:

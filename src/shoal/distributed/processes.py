@@ -99,7 +99,7 @@ class Processes:
         return None
 
     def uids(self, plan: Plan) -> list[np.ndarray]:
-        """Those of the members of this process, by shard."""
+        """Uids of the members of this process, by shard."""
         return plan.members(self.exchange.rank, self.exchange.size, self.first_uid)
 
     def members(self, plan: Plan, uids: Sequence[np.ndarray], pause: Pause, logs: Path) -> Synchronous | Worker:

@@ -30,19 +30,21 @@ class DeviceEnvironment(NamedTuple):
 
     reset: (key) -> (state, obs)
     step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
+        key: a JAX PRNG key. state: any tree of arrays. obs: array of spec.obs_shape, or a dictionary of them.
+        reward: float32 scalar. terminated, truncated: bool scalars. All functions must be traceable by JAX.
     fresh_resets: every episode has a new start; without it (where a reset is expensive) each environment has one start
         per rollout
     at_levels: (first, end) -> the same environment, every episode of which draws its level from first <= level < end,
         uniformly, by its reset key; the numbers may be traced. None: the number of a level, folded into a fixed key, gives
         the reset key (`levels.at_levels`)
-    env_parameters: numbers of it that members may have their own of while they train, by name, with their defaults
-    with_env_parameters: (values of some of them, float32 and traced) -> the same environment with these, at its levels too
+    env_parameters: numbers that may differ between members in training, by name, with their defaults
+    with_env_parameters: (values of some of them, float32 and traced) -> the environment with these values, at its levels too
     info: (state) -> numbers that it gives beside the reward, by name or nested; `fitness.objective` is one of them after
         an episode's last step
     episode_limit: steps after which every episode ends, where that is known
     game: the tables of it where it is a two-player zero-sum game, which is known as a whole
 
-    An observation is an array, or a dictionary of arrays. Continuous actions arrive within the bounds that the spec names.
+    Continuous actions arrive within the bounds that the spec names.
     """
 
     spec: Spec

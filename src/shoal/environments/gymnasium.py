@@ -175,7 +175,7 @@ def open_one(env: Any, **options: Any) -> Any:
 
 
 def _in_arrays(made: Any) -> Any:
-    """The same environment, whose observations are one array, flattened where they are not, or a dictionary of arrays."""
+    """Return the environment with observations that are one array, flattened if need be, or a dictionary of arrays."""
     import gymnasium
 
     check_spaces(made)
@@ -187,7 +187,7 @@ def _in_arrays(made: Any) -> Any:
 
 
 def _flattened(env: Any, space: Any) -> Any:
-    """The same with observations that are a dictionary of arrays: those of its parts that are none are flattened."""
+    """Return the environment with observations that are a dictionary of arrays: all other parts are flattened."""
     from gymnasium import spaces, wrappers
 
     flat: dict[str, Any] = {
@@ -263,9 +263,9 @@ class _Gymnasium(Pool):
 
 
 def _as_a_copy(make: Callable) -> Callable:
-    """The same, an environment that stays where it is once `resting` is set, until it is reset.
+    """Return `make`, whose environments do not step once `resting` is set, until they are reset.
 
-    What it hands on stays as it is: gymnasium looks at the end of an episode after the reset that follows it.
+    Observations that it returns are never changed: gymnasium looks at the end of an episode after the reset that follows it.
     """
 
     def made() -> Any:

@@ -44,9 +44,9 @@ class Levels:
     train: Any = 200
     """levels that members train on: [first, end), or how many"""
     validation: Any = 100_000
-    """levels that measure the fitness, drawn anew in each generation: [first, end), or how many"""
+    """levels that evaluate the fitness, sampled anew in each generation: [first, end), or how many"""
     test: Any = 100_000
-    """levels that evaluate the champion, and select nothing: [first, end), or how many"""
+    """held-out levels that evaluate the champion at the end: [first, end), or how many"""
 
     def spans(self) -> dict[str, Span]:
         """The levels of each purpose; counts lie behind all pairs, and behind the counts before them. Raises BadInput."""
@@ -80,7 +80,7 @@ Spans = Mapping[str, Span]  # by purpose; empty where an experiment has no level
 
 
 def at_levels(environment: E, span: Span) -> E:
-    """The same environment, one that `check_levels` passes; every episode of it draws one of these levels, uniformly."""
+    """Return the environment with every episode on one of these levels, sampled uniformly. It passes `check_levels`."""
     if environment.at_levels is not None:
         return environment.at_levels(*span)
     assert not isinstance(environment, HostEnvironment)
@@ -126,7 +126,7 @@ def _on_the_host(environment: HostEnvironment, spans: Spans) -> list[np.ndarray]
 
 
 def _on_the_device(environment: DeviceEnvironment, spans: Spans) -> list[np.ndarray]:
-    """The same, with the states that episodes begin in."""
+    """The first observations and states of some levels of each span: every leaf [levels, ...]."""
     import jax
 
     def begin(key: jax.Array, first: jax.Array, end: jax.Array) -> Any:

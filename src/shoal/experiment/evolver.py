@@ -38,7 +38,7 @@ class Evolver:
         burn_in: int = 0,
         seed: int = 0,
     ):
-        """All as the fields of an experiment that have these names. Raises BadInput for what none of them can be."""
+        """Create an evolver. Arguments are the experiment fields of the same names. Raises BadInput for invalid ones."""
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
@@ -53,10 +53,12 @@ class Evolver:
         self._hyper = self._evolver.init(derive((seed,), 0, "hyper"), self._uid)[1]
 
     def ask(self) -> list[dict[str, Any]]:
-        """For each member its `uid` (0, 1, ...), the `hyper` to train with until the next `tell`, and `copy_from`: the uid
-        of the member whose weights it copies before that, or None.
+        """Return a dict for each member, the same until the next `tell`: `uid` (0, 1, ...), `hyper` and `copy_from`.
 
-        Copy all from one snapshot: a parent may itself be a child of another one. The same until the next `tell`.
+        hyper: hyperparameters to train with until the next `tell`
+        copy_from: uid of the member whose weights to copy before training, or None
+
+        Copy all from one snapshot: a parent may itself be a child of another one.
         """
         numbers = {name: int if r.integer else float for name, r in self._ranges.items()}
         return [
@@ -69,13 +71,13 @@ class Evolver:
         ]
 
     def tell(self, fitness: Mapping[int, float | Sequence[float]], steps: Mapping[int, int] | None = None) -> None:
-        """Decide what comes next, from the fitness of every member.
+        """Decide who copies whom, and the next hyperparameters, from the fitness of every member.
 
-        fitness: by uid, a number that is maximised, or the returns of its episodes (`t_test` needs these), of which it is
-            the mean; NaN for a member that has diverged
-        steps: by uid, all environment steps that it has made; `burn_in` needs them
+        fitness: by uid, a number to be maximised, or the returns of its episodes, whose mean is the fitness (`t_test` needs
+            returns); NaN for a member that has diverged
+        steps: by uid, environment steps made in all; `burn_in` needs them
 
-        Raises BadInput where a member is missing.
+        Raises BadInput if a member is missing.
         """
         if self._burn_in and steps is None:
             raise BadField("burn_in", "needs the steps of all members in tell", value=self._burn_in)
@@ -95,11 +97,11 @@ class Evolver:
         self._parents, self._hyper, self._generation = decision.parents, decision.hyper, self._generation + 1
 
     def state_dict(self) -> dict[str, Any]:
-        """All that changes, for JSON."""
+        """Return the state as JSON-serialisable data."""
         return {"generation": self._generation, "members": self.ask()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict` of an Evolver that was made with the same arguments. Raises BadInput for another one."""
+        """Load a `state_dict` of an Evolver with the same arguments. Raises BadInput for another one."""
         try:
             generation, members = int(state["generation"]), state["members"]
             uid = [member["uid"] for member in members]

@@ -42,7 +42,7 @@ class Fitness:
     source: Literal["evaluation", "training", "exploitability"] | None = None
     """evaluation: episodes without learning; training: those of the interval; exploitability: of games"""
     episodes: Annotated[int, "auto"] | None = None
-    """per evaluation: 32 on devices, 8 on the host; auto: a tenth of the steps"""
+    """per evaluation: 32 in JAX environments, else 8; auto: a tenth of the steps"""
     actions: Literal["greedy", "sampled"] = "greedy"
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
@@ -54,13 +54,13 @@ class Fitness:
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"
-    """where there are levels: those that measure the fitness, validation or train"""
+    """with levels: those that evaluate the fitness, validation or train"""
     final_selection: float = 0.02
     """share of the run's steps that select the champion at the end; 0: no selection"""
 
     @property
     def exact(self) -> bool:
-        """True where nothing of it is luck, as of exploitability."""
+        """True if the fitness is exact, without noise: exploitability."""
         return self.source == "exploitability"
 
 
@@ -99,11 +99,11 @@ class ExchangeSettings:
     name: Literal["local", "mpi", "directory"] = "local"
     """local, mpi or directory"""
     timeout: float = 14_400.0
-    """with mpi, seconds for which a rank waits for others before it ends the run"""
+    """seconds that a rank waits for others before it ends the run (for mpi)"""
     workspace: str | None = None
-    """with directory, the one that workers share"""
+    """shared directory of the workers (for directory)"""
     worker: str | None = None
-    """with directory, this worker's name; an earlier one of this name continues (default: a number)"""
+    """name of this worker (for directory); a known name resumes (default: a number)"""
 
     def __post_init__(self) -> None:
         if self.timeout <= 0:
@@ -247,7 +247,7 @@ class Experiment:
 
     @property
     def absolute_paths(self) -> dict[str, Any]:
-        """Its fields with paths as they are from here: code that it names may go elsewhere, once that is called."""
+        """Fields that hold paths, made absolute: user code may change the working directory."""
         paths: dict[str, Any] = {x: str(absolute(path)) for x in ("run_dir", "init_from") if (path := getattr(self, x))}
         if self.python and "/" in self.python:  # else it is looked for where commands are
             paths["python"] = str(absolute(self.python))
@@ -257,5 +257,5 @@ class Experiment:
 
 
 def alone(experiment: Experiment, shards: int | None = 1) -> Experiment:
-    """The same in one process."""
+    """Return the experiment for a single process."""
     return replace(experiment, shards=shards, exchange=ExchangeSettings())

@@ -129,7 +129,7 @@ def from_dict(values: Any) -> Experiment:
 
 
 def _below(name: str, agent: Any) -> list[str]:
-    """The dotted paths of what is so called, here or elsewhere, one storey below the fields of an experiment."""
+    """Return the dotted paths of fields with this name, one level below the fields of an experiment."""
     declaration = Pbt().declaration(agent) or Pbt.agents["ppo"]
     hyper = declaration.hyper._fields
     known: dict[str, Iterable[str]] = {"hyper": hyper, "space": hyper, "config": _names(declaration.config)}
@@ -156,7 +156,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
 
 
 def _named(value: Any) -> Any:
-    """The same, with names for functions and classes, in mappings and lists too."""
+    """Return the value with names for functions and classes, in mappings and lists too."""
     if isinstance(value, dict):
         return {k: _named(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

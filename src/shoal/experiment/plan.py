@@ -65,8 +65,7 @@ class Plan(NamedTuple):
 
     @property
     def structure(self) -> Any:
-        """All that the programs of members follow from: what makes their environment and their learner, how they are
-        measured, and which environment parameters they have."""
+        """Key of the compiled programs: environment, environment parameters, learner and evaluation."""
         e, (_, first) = self.experiment, self.evolver.init((0,), np.zeros(1, np.int64))
         environment = e.env, e.env_options, sorted(split(first)[1])
         learner = e.agent, e.config, e.population, self.method.structure
@@ -99,11 +98,11 @@ class Plan(NamedTuple):
         return self.share_made(1.0, turns) / turns(self.experiment.population)
 
     def nearest(self, hyper: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Of hyperparameters [N] those that are tuned here, each value as near as its range allows."""
+        """Return the tuned hyperparameters [N], each as the nearest valid value of its range."""
         return {name: nearest(self.space[name], x) for name, x in hyper.items() if name in self.space}
 
     def members(self, process: int = 0, processes: int = 1, first: int = 0) -> list[np.ndarray]:
-        """The uids of each shard of a process, int64 [n] each; those of the population begin at `first`."""
+        """Return the uids of each shard of a process, int64 [n] each; uids of the population begin at `first`."""
         every = first + np.arange(self.experiment.population).reshape(self.shards, -1)
         return list(np.array_split(every, processes)[process])
 

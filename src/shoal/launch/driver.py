@@ -43,7 +43,7 @@ class Launched:
 
     @property
     def state(self) -> str:
-        """Its state where its files do not show it."""
+        """State of the worker, if its files do not show it; else empty."""
         if self.code is None:
             return f"at work, restarted {self.restarts}×" if self.restarts else ""
         return {DONE: "", INTERRUPTED: "stopped"}.get(self.code, f"given up, see logs/{self.name}.log")
@@ -105,7 +105,7 @@ class Driver:
                 self._end(worker, code)
 
     def _end(self, worker: Launched, code: int) -> None:
-        """A worker has ended: for good, or it is started again."""
+        """Note that a worker has ended: for good, or to be started again."""
         if code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")

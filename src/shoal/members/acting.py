@@ -61,7 +61,7 @@ class Acting(NamedTuple):
 
 
 def by_agent(agent: Agent, spec: Spec) -> Acting:
-    """Of members of an agent in an environment of this spec."""
+    """Policy of an agent's members for this spec."""
 
     @jax.jit
     def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
@@ -86,7 +86,7 @@ def by_agent(agent: Agent, spec: Spec) -> Acting:
 
 
 def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
-    """Of members that `make` gives the trainers of: what one does in a process of its own, which starts when it is asked."""
+    """Policy of external trainers, in a process that starts on demand. make: makes the trainers."""
 
     def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
         @cache

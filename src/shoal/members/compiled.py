@@ -115,7 +115,7 @@ class Compiled(ABC):
         return CompiledTester(self, setup)
 
     def close(self) -> None:  # noqa: B027
-        """It holds nothing."""
+        """Do nothing: there is nothing to give back."""
 
 
 class CompiledTester:

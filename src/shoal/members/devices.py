@@ -190,7 +190,7 @@ class Program:
         return self._compiled(*arguments)
 
     def _begin(self, *arguments: PyTree) -> None:
-        """The same, but errors of tracing are raised."""
+        """Compile as `begin` does, but raise errors of tracing."""
         if self.compiled or not self._lock.acquire(blocking=False):
             return
         try:

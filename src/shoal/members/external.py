@@ -45,14 +45,14 @@ class External:
         return self.acting
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """One call of each trainer."""
+        """One part: a single call of each trainer; see `Kind.interval`."""
         return 1, steps
 
     def devices(self, uids: Sequence[np.ndarray]) -> int:
         return self.trainers.count(sum(map(len, uids)))
 
     def memory(self, members: int) -> tuple[int, int]:
-        """Theirs is in their processes."""
+        """Return 0 and 0: the memory of members is in the processes of their trainers."""
         return 0, 0
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
@@ -231,7 +231,7 @@ class ExternalShard(Members):
 
     @property
     def _rows(self) -> list[np.ndarray]:
-        """The rows of each group."""
+        """Rows of the members in each group."""
         ends = np.cumsum([len(uids) for uids in self._groups])
         return np.split(np.arange(len(self.uid)), ends[:-1])
 

@@ -198,12 +198,12 @@ class GradientTrained(Compiled):
         self.episodes = EPISODES_ON_DEVICE if self.on_device else EPISODES
 
     def snapshot_of(self, population: Population) -> PyTree:
-        """Of its first member."""
+        """Snapshot of the first member."""
         members = tree.take(population.members, 0)
         return members.learned, members.replay_buffer if self.copies_replay else ()
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """Whole rollouts."""
+        """Return the number of whole rollouts, rounded up, and their steps; see `Kind.interval`."""
         agent, together = self.agent, self.together
         iterations = -(-steps // (agent.rollout * agent.environments))
         if iterations > INT32:

@@ -139,8 +139,10 @@ class Shard(Tester, Protocol):
         """
 
     def learned(self) -> Callable[[int], PyTree]:
-        """A function that gives the first part of the `snapshot` of now, by the row of an individual. It may be called until
-        the shard trains on, and keeps what was learned for as long as it lives itself."""
+        """Return a function: row of an individual -> the first part of its `snapshot` as it is now.
+
+        It may be called until the shard trains on, and keeps what was learned for as long as it lives itself.
+        """
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         """Do what is decided; then the new hyperparameters are set. Returns metrics of it.
@@ -194,7 +196,7 @@ class Kind(Protocol):
     def acting(self) -> Acting: ...
 
     def acting_with(self, hyper: Mapping[str, float]) -> Acting:
-        """The same of a member with these hyperparameters, where structures differ."""
+        """Return `acting` of a member with these hyperparameters, whose structure may differ from others."""
 
     @property
     def snapshot(self) -> PyTree: ...
@@ -203,8 +205,8 @@ class Kind(Protocol):
     def compiled(self) -> Any: ...
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """The parts of an interval of so many `steps` of a member, and how many it has in truth; 0 where whole episodes
-        make one. Raises BadInput where nothing would be learned."""
+        """Return the number of parts of an interval of `steps` per member, and its steps after rounding; 0 steps where an
+        interval is whole episodes. Raises BadInput if nothing would be learned."""
 
     def devices(self, uids: Sequence[np.ndarray]) -> int:
         """The number of devices that the members of a process are spread over; of trainers, processes.

@@ -156,7 +156,7 @@ class SampledShard(CompiledShard):
         self.take_shared(other)
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
-        """The mean."""
+        """Return the stats and metrics of the mean, the only individual."""
         return mean_of(stats, metrics, self._of_mean)
 
     def snapshot(self, row: int) -> PyTree:
@@ -247,11 +247,11 @@ class Sampled(Compiled):
         self.side_by_side = 2 if learner.pairs else 1
 
     def snapshot_of(self, population: Population) -> PyTree:
-        """Of the mean, which has no replay buffer."""
+        """Snapshot of the mean, without a replay buffer."""
         return self.learner.mean(population), ()
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """Whole episodes."""
+        """Return the number of parts to show, and 0, as an interval is whole episodes; see `Kind.interval`."""
         return SHOWN, 0
 
     def copies(self, members: int, devices: int, episodes: int) -> int:

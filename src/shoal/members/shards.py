@@ -51,7 +51,7 @@ class CompiledShard(Members):
         self._is_on_host, self.evaluation_steps = False, 0
 
     def sibling(self, uid: np.ndarray, setup: Setup) -> Self:
-        """A shard of the same size for other members, with the same programs."""
+        """Return a shard of the same size for other members, with the same programs."""
         other = copy.copy(self)
         other.uid, other.rollouts = np.asarray(uid, np.uint32), self.rollouts.sibling()
         other.pause, other._seed, other._made = setup.pause, setup.seed, time.perf_counter()
@@ -121,7 +121,7 @@ class CompiledShard(Members):
         return [{"uid": self.uid, "learned": learned, "hyper": self.hyper, "fitness": self._fitness, "rest": rest}]
 
     def _restore(self, state: PyTree, population: Population, generation: int) -> None:
-        """Everything of a `_state` but the rollouts; `population` is its own, with what members have learned."""
+        """Restore all of a `_state` but the rollouts; `population` holds what its members have learned."""
         counters = state["rest"]["counters"]
         own, env_parameters = placed(self._agent, self._layout, state["hyper"])
         population = self._layout.place(population, OF_POPULATION._replace(hyper=(), env_parameters={}))
@@ -244,7 +244,7 @@ class InTurn:
             shard.to_host()
 
     def to_device(self) -> None:
-        """Nothing: each shard is moved when it is its turn."""
+        """Do nothing: each shard is moved when it is its turn."""
 
     def close(self) -> None:
         for shard in self._shards:

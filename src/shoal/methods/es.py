@@ -31,10 +31,11 @@ class EsHyper(NamedTuple):
     """The numbers of evolution strategies, equal for all members of a generation."""
 
     sigma: Annotated[Any, HyperparameterSpec("standard deviation of the perturbations", least=1e-9, most=1e9)] = 0.05
-    learning_rate: Annotated[Any, HyperparameterSpec("of the optimiser", least=0, most=1e9)] = 0.02
-    momentum: Annotated[Any, HyperparameterSpec("of SGD, or of Adam's first moment", least=0, most=0.9999)] = 0.9
+    learning_rate: Annotated[Any, HyperparameterSpec("learning rate", least=0, most=1e9)] = 0.02
+    momentum: Annotated[Any, HyperparameterSpec("momentum of SGD, or beta1 of Adam", least=0, most=0.9999)] = 0.9
     weight_decay: Annotated[
-        Any, HyperparameterSpec("share of the parameters that the gradient takes away", least=0, most=1e9)
+        Any,
+        HyperparameterSpec("coefficient of the L2 penalty", least=0, most=1e9),
     ] = 0.005
     episode_cap: Annotated[Any, HyperparameterSpec("steps after which an episode is ended", least=1, most=1e9)] = 1e6
 

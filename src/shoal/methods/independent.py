@@ -56,7 +56,7 @@ class Independent(Tuning):
     title: ClassVar[str] = "independent members"
 
     def space(self, agent: Tunable) -> dict[str, Range]:
-        """None: without a `space` members differ by their seeds alone."""
+        """Return no ranges: without a `space` members differ by their seeds alone."""
         return {}
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:

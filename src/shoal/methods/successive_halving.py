@@ -29,9 +29,9 @@ class SuccessiveHalving(Pbt):
     default_members: float = 0.5
     """share of members that hold the default hyperparameters, copy nobody and are not explored"""
     eta: int = 2
-    """at each rung one of so many members goes on"""
+    """reduction factor: one in eta members goes on at each rung"""
     min_members: int = 1
-    """so many train until the run ends"""
+    """members that train to the end"""
     rungs: tuple[float, ...] | None = None
     """shares of the run after which members end, such as [0.1, 0.3, 0.6] for 8"""
     between: Literal["pbt", "none"] = "pbt"
@@ -66,7 +66,7 @@ class SuccessiveHalving(Pbt):
                 raise BadField("method.rungs", problem, value=list(self.rungs))
 
     def _members(self, population: int) -> list[int]:
-        """The numbers of members from the first rung to the last."""
+        """Return the numbers of members, from the start to the last rung."""
         members = [population]
         while members[-1] > self.min_members:
             members.append(max(self.min_members, members[-1] // self.eta))

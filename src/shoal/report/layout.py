@@ -91,7 +91,7 @@ class Layout:
         return found
 
     def edges(self, rows: np.ndarray) -> np.ndarray:
-        """[R + 1] The same for the generations of `rows`."""
+        """[R + 1] Places on the axis of time where the generations of `rows` begin and end."""
         return np.r_[self.borders[rows[0]], self.ends[rows]]
 
     @cached_property

@@ -72,7 +72,7 @@ class Lineage:
 
     @property
     def foreign(self) -> np.ndarray:
-        """bool [G, N]: the same, where that other one has no record here."""
+        """bool [G, N]: the member copied another one that has no record here."""
         return self.copied & ~np.isin(self.parents, self.uids)
 
     def trace(self, uid: int, generation: int) -> tuple[np.ndarray, np.ndarray]:
@@ -127,7 +127,7 @@ def inner(entry: object, *names: str) -> dict[str, Any]:
 
 
 def flat(value: Any, separator: str, name: str = "") -> dict[str, Any]:
-    """{"method": {"name": "pbt"}} as {"method.name": "pbt"}."""
+    """Flatten {"method": {"name": "pbt"}} to {"method.name": "pbt"}."""
     if not (isinstance(value, dict) and value):
         return {name: value}
     paths = {f"{name}{separator}{key}" if name else str(key): inside for key, inside in value.items()}

@@ -102,7 +102,7 @@ class LoadedRun:
         return load_champion(self.run_dir, self._trust_code)
 
     def plot(self) -> Figure:
-        """Fitness of all members and the champion's lineage among them; under it the same for each hyperparameter.
+        """Plot fitness and each hyperparameter over generations: all members, and the champion's lineage among them.
 
         A notebook shows the figure; elsewhere `plot().savefig("run.png")`.
         """

@@ -63,7 +63,7 @@ def reliability(*runs: Run) -> Reliability | None:
 
 
 def variances(run: Run) -> list[tuple[float, float]]:
-    """Of each generation the variance of fitness between members, and an unbiased estimate of the part that is luck."""
+    """Variance of fitness between members in each generation, and an unbiased estimate of its noise."""
     table, training = run.lineage, inner(run.experiment, "fitness").get("source") == "training"
     # Training episodes are each member's own. In evaluations members play the same ones, so a member's deviation over
     # episodes also has what makes these hard for all, which does not matter for who is better.

@@ -177,7 +177,7 @@ class Run:
         return words[round(value)] if words and 0 <= value < len(words) else float(value)
 
     def said(self, name: str, value: float) -> str:
-        """The same in a sentence."""
+        """Return a value of a hyperparameter as text for a sentence."""
         shown = self.shown(name, value)
         return shown if isinstance(shown, str) else text(shown)
 
@@ -219,7 +219,7 @@ class RunFiles:
 
     @cached_property
     def final_selection(self) -> dict[str, Any]:
-        """That of a workspace, among the champions of its workers."""
+        """Final selection of a workspace, among the champions of its workers."""
         return self._json("final_selection.json")
 
     @cached_property

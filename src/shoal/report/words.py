@@ -9,7 +9,7 @@ import numpy as np
 
 
 def text(value: float) -> str:
-    """A number of four digits, more where a discount needs them."""
+    """Return a number as text with four digits, more if a discount needs them."""
     if not math.isfinite(value):
         return "–"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -21,7 +21,7 @@ def text(value: float) -> str:
 
 
 def short(value: float) -> str:
-    """A count: 950, 20k, 1.5M."""
+    """Return a count in short: 950, 20k, 1.5M."""
     if not math.isfinite(value):
         return "–"
     sizes = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
@@ -39,7 +39,7 @@ def went(values: np.ndarray, said: Callable[[float], str] = text) -> str:
 
 
 def duration(seconds: float) -> str:
-    """1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
+    """Return seconds as text: 1.4 s, 12 min 5 s, 3 h 20 min, 2 d 4 h."""
     if not seconds >= 60:
         return f"{seconds:.3g} s" if seconds == seconds else "–"
     units = ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"))
@@ -48,6 +48,6 @@ def duration(seconds: float) -> str:
 
 
 def many(count: int, word: str) -> str:
-    """1 member, 2 members, 1 copy, 2 copies."""
+    """Return a count with its noun: 1 member, 2 members, 1 copy, 2 copies."""
     plural = word[:-1] + "ies" if word.endswith("y") else word + "s"
     return f"{count:,} {word if count == 1 else plural}"

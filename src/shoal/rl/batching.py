@@ -129,7 +129,7 @@ def spread(tree: PyTree) -> PyTree:
 
 
 def _batched_by(all_members: Callable, function: Callable) -> Callable:
-    """The same function, which under `vmap` is `all_members(size, *arguments)`, whose leaves all have the member axis."""
+    """Return `function`, replaced under `vmap` by `all_members(size, *arguments)`, whose leaves all have the member axis."""
     one = custom_vmap(function)
 
     @one.def_vmap

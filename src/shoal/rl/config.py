@@ -15,7 +15,7 @@ class Views:
     actor: tuple[str, ...] = ()
     """dictionary keys that the policy sees; empty: all, or those the environment names"""
     critic: tuple[str, ...] = ()
-    """the same for the critic"""
+    """dictionary keys that the critic sees; empty: all, or those the environment names"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class NetworkConfig(Views):
     precision: Precision = "float32"
     """precision of the layers: float32, or bfloat16"""
     normalise_observations: bool = False
-    """by their running mean and standard deviation"""
+    """normalise observations by their running mean and standard deviation"""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class OffPolicy:
     rollout: int = 32
     """steps in each environment between two rounds of updates"""
     capacity: int = 100_000
-    """steps that a member's replay buffer holds, rounded up to whole rollouts"""
+    """size of a member's replay buffer in steps, rounded up to whole rollouts"""
     warm_up: int = 1_000
-    """steps of random actions before the first update"""
+    """steps of random actions before the first update (learning_starts)"""
     batch: int = 256
-    """transitions per update"""
+    """batch size: transitions per gradient update"""
     updates_per_step: int = 1
     """upper limit of hyper.update_ratio"""
 

@@ -66,8 +66,9 @@ def _stacked_shape(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
 
 
 def stacking(agent: Agent, spec: Spec, count: int) -> Agent:
-    """An agent for single observations, of one that was made for `stacked` ones. What it learns from is its own affair.
+    """Return an agent that sees single observations and stacks frames for `agent`, which was made for `stacked` ones.
 
+    Its `update` stays as it is.
     An observation that cannot be learned from is not remembered, nor what came before it.
     """
     if count == 1:

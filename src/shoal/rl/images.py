@@ -131,7 +131,7 @@ class Conv(nn.Module):
 
 
 def _split(x: jax.Array, block: int) -> jax.Array:
-    """[..., H * block, W * block, C] -> [..., H, W, block * block * C]."""
+    """Move blocks to channels: [..., H * block, W * block, C] -> [..., H, W, block * block * C]."""
     *batch, height, width, channels = x.shape
     x = x.reshape(*batch, height // block, block, width // block, block, channels)
     return jnp.swapaxes(x, -4, -3).reshape(*batch, height // block, width // block, -1)

@@ -61,7 +61,7 @@ class View:
         return jnp.concatenate([flatten(obs[key], self._leaves[key].shape) for key in self.keys], -1)
 
     def vector(self, obs: PyTree) -> jax.Array:
-        """The same as float32 vectors [..., F]."""
+        """Return observations as float32 vectors [..., F]."""
         return flatten(self.look(obs), self.spec.obs_shape)
 
     def with_action(self, obs: PyTree, action: jax.Array) -> jax.Array:
@@ -69,7 +69,7 @@ class View:
         return jnp.concatenate([self.vector(obs), action], -1)
 
     def normalised(self, statistics: PyTree, obs: PyTree) -> jax.Array:
-        """The same of observations that are normalised, each array by its own statistics."""
+        """Return normalised observations, each array by its own statistics."""
         if self.keys:
             statistics, obs = ({key: x[key] for key in self.keys} for x in (statistics, obs))
         return self.look(jax.tree.map(lambda x, of: normalise(of, scaled(x)), obs, statistics))

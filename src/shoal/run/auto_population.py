@@ -123,7 +123,7 @@ def _plan(experiment: Experiment) -> Plan:
 
 
 def sizes() -> Iterator[int]:
-    """1, 2, 4, ...; from the number of devices on multiples of it, so that none of them waits."""
+    """Yield populations to time: 1, 2, 4, ...; above the number of devices multiples of it, so that none waits."""
     n, devices = 1, len(jax.devices())
     while True:
         yield n

@@ -39,8 +39,8 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscret
 class Champion:
     """A trained policy, ready to act.
 
-    hyper: the hyperparameters it last trained with. fitness: as measured when it was selected, None where that is not known.
-    obs: what it sees of the observations of its environment, where these are known.
+    hyper: the hyperparameters that it last trained with. fitness: when it was selected, None if that is not known.
+    obs: shapes and dtypes of the observations that it sees, None if they are not known.
     """
 
     def __init__(self, acting: Acting, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
@@ -66,12 +66,14 @@ class Champion:
     ) -> tuple[np.ndarray, PyTree]:
         """Return the action for one observation, or for a batch of them [B, ...], and the state for the next call.
 
-        The arguments are those of Stable-Baselines3. Actions are of the environment's own space. Of observations that are
-        dictionaries, what the policy does not see may be missing.
+        The arguments are those of Stable-Baselines3. Dictionary observations may lack the keys that the policy does not see.
 
-        state: that of a recurrent policy, as the last call returned it; None at the start of episodes, and for others
-        episode_start: bool [B], where an episode starts, so that its state is a new one
-        deterministic: the likeliest actions; else sampled, as in training
+        state: the recurrent state that the last call returned; None when episodes start, and for policies without one
+        episode_start: bool [B], True where an episode starts and the recurrent state is reset
+        deterministic: True for the mode of the policy, False to sample
+
+        Returns the action in the environment's space and dtype, [B, ...] for a batch, and the next state. Raises BadInput
+        for observations of another shape or missing keys, and if the spec is unknown.
         """
         if self.spec is None or self.obs is None:
             raise BadInput(f"{self.experiment.agent} does not say which observations and actions it has")
@@ -96,9 +98,9 @@ class Champion:
         return action if axes else action[0], carry if jax.tree.leaves(carry) else None
 
     def save(self, path: str | Path) -> None:
-        """Save it in a new folder, which `load_champion` reads, and every command that takes a run and its champion.
+        """Save the champion in a new folder, for `load_champion` and every command that takes the champion of a run.
 
-        Raises BadInput.
+        Raises BadInput if the folder is not empty or cannot be written.
         """
         folder = Path(path)
         staging = Staging(folder, "champion")
@@ -152,12 +154,12 @@ def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging)
 def load_champion(
     run: str | Path, trust_code: bool = False, member: int | None = None, generation: int | None = None, **given: Any
 ) -> Champion:
-    """The champion of a run directory, or the member that is asked for. Raises BadInput when there is none.
+    """Load the champion of a run directory, or another member. Raises BadInput if there is none.
 
-    trust_code: import what the run names, where it is not Shoal's.
-    member: its uid; by default the fittest, where a generation is asked for.
-    generation: that of a checkpoint, counted from 0; by default the newest, where a member is asked for.
-    given: the agent, where the run was started with an object that no name leads to.
+    trust_code: import code that the run names and that is not Shoal's
+    member: its uid; by default the champion, or the fittest member if a generation is given
+    generation: counted from 0; by default the newest checkpoint, if a member is given
+    given: the agent, if the run was started with an object that has no importable name
     """
     run = Path(run)
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
@@ -186,16 +188,16 @@ def load_champion(
 
 
 def load_members(run: str | Path, trust_code: bool = False, generation: int | None = None) -> list[Champion]:
-    """The members of a run after a generation, by default its newest checkpoint, able to act as its champion does.
+    """Load all members of a run as policies. Raises BadInput if there are none, or if they are not saved.
 
-    Raises BadInput where there are none, as `load_champion` does, or where they are not saved.
+    generation: counted from 0; by default the newest checkpoint
     """
     champion, saved = load_champion(run, trust_code), read_members(Path(run), generation)
     return [_member(champion, saved, row) for row in range(len(saved.uid))]
 
 
 def _member(champion: Champion, saved: Saved, row: int) -> Champion:
-    """A saved member, able to act as the champion does. Its fitness is not known yet: it may be a child."""
+    """Make a policy of a saved member. Its fitness is not known yet: it may be a child."""
     run, acting, hyper = champion._run, champion.acting, of_row(saved.hyper, row)
     if (own := with_structure(run, hyper)) != champion.experiment:
         acting = acting_of(own, champion.spec, Path("champion"))

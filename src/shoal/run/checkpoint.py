@@ -121,7 +121,7 @@ def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -
 
 
 def restore(folder: Path, arrays: Arrays, like: PyTree) -> PyTree:
-    """As `as_tree`, with the arrays of a folder, which it names."""
+    """Return the arrays of a folder as a tree like `like`. Raises Damaged, which names the folder."""
     try:
         return as_tree(arrays, like)
     except Damaged as error:

@@ -83,7 +83,7 @@ class Control:
                 callback.progress(self._generation, self._phase, done / self.iterations)
 
     def enter(self, generation: int, phase: str) -> None:
-        """A phase of a generation begins: train, evaluate, evolve, champion."""
+        """Begin a phase of a generation: train, evaluate, evolve, champion."""
         self._generation, self._phase = generation, phase
         if phase == "train":
             self._began = time.perf_counter()

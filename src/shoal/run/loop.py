@@ -31,13 +31,14 @@ from shoal.run.workspace_selection import select_among_workers
 def train(
     experiment: Experiment | str | PathLike[str], callbacks: Sequence[Callback] = (), progress: bool = False
 ) -> Result:
-    """Run an experiment from its start. A worker of a shared directory that was here before goes on, as with `resume`.
+    """Train from the start and return the Result. In a shared directory, a worker that exists already resumes.
 
     experiment: the object, or the path of its file
-    callbacks: receive every generation, and may end the run after one; it can be resumed then.
-    progress: show the table that the command shows.
+    callbacks: receive the events of the run, and may end it after a generation; it can then be resumed
+    progress: show the table that the command shows
 
-    Raises BadInput, Interrupted after a signal, Failed when the disk is full.
+    Raises BadInput for an invalid experiment, Interrupted after a signal, Failed if a file cannot be written or the
+    environment fails.
     """
 
     def go(context: Context) -> Result:
@@ -57,14 +58,15 @@ def resume(
     progress: bool = False,
     **given: Any,
 ) -> Result:
-    """Continue a run from its newest whole checkpoint, up to `generations` if that is given.
+    """Continue a run from its newest complete checkpoint, up to `generations` in all, and return the Result.
 
-    trust_code: import what the run names, where it is not Shoal's. callbacks, progress: as those of `train`.
-    given: what `shoal resume --set` may change, and objects that no name leads to, with which the run was started.
+    trust_code: import code that the run names and that is not Shoal's
+    callbacks, progress: as for `train`
+    given: fields that `shoal resume --set` may change, and objects without an importable name that the run started with
 
     With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
-    new episodes begin. Of a run that is done, and is asked for no more, the result is given at once. Raises BadInput when
-    there is nothing to continue, and what `train` raises.
+    new episodes begin. A run that is done and gets no more generations returns its result at once. Raises BadInput if
+    there is nothing to continue, and all that `train` raises.
     """
     file = Path(run_dir).absolute() / run_files.EXPERIMENT
     experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
@@ -115,7 +117,7 @@ def _asked(experiment: Experiment, progress: bool) -> Iterator[Callback]:
 
 
 def _go_on(c: Context, trusted: bool) -> Result:
-    """A run that was here before, from its newest checkpoint; where it is done, as it ended."""
+    """Continue a run from its newest checkpoint; if it is done, return its result."""
     if summary := done_already(c):
         c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
         return Result(c.files.path, summary, c.leading, already=True)
@@ -123,7 +125,7 @@ def _go_on(c: Context, trusted: bool) -> Result:
 
 
 def _to_the_end(c: Context, first: Callable[[Context], State]) -> Result:
-    """Generation after generation from the `first` state, then the champion's final evaluation."""
+    """Run all generations from the `first` state, then the champion's final evaluation."""
     try:
         summary = run_generations(c, first(c))
     except OSError as error:

@@ -14,15 +14,15 @@ from shoal.run.champion import Champion, load_champion
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """The end of a run. `summary` is what result.json says."""
+    """The result of a run."""
 
     run_dir: Path
     summary: dict[str, Any]
-    """its `status` is done, or stopped where a callback has ended the run before its last generation"""
+    """contents of result.json; its `status` is done, or stopped if a callback ended the run early"""
     leading: bool = True
-    """whether this is the process that writes the records"""
+    """True for the process that writes the records"""
     already: bool = False
-    """whether the run had come to its end before, so that nothing was left to do"""
+    """True if the run had finished before"""
 
     def __repr__(self) -> str:
         tested = (self.summary.get("champion") or {}).get("evaluation", {})
@@ -33,10 +33,11 @@ class Result:
 
     @property
     def champion(self) -> Champion:
+        """Champion of the run. Raises BadInput if no member had a finite fitness."""
         return load_champion(self.run_dir, trust_code=True)  # this process has run it already
 
 
 def as_json(summary: dict[str, Any]) -> str:
-    """The text of result.json: a line for each field, and one for a list of numbers."""
+    """Return the text of result.json: a line for each field, and one for a list of numbers."""
     text = json.dumps(plain(summary), indent=1, allow_nan=False)
     return re.sub(r"\[\n[^][{}\"]+\]", lambda listed: re.sub(r"\s+", " ", listed[0]), text)

@@ -178,7 +178,7 @@ class RunDirectory:
         return OSError(f"{self.path} was taken over by another process, or removed") if self._staging.lost else error
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Close the files; nothing more will be written."""
         for lines in self._lines:
             lines.close()
         self._staging.close()

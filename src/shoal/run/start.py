@@ -86,7 +86,7 @@ def _take_place(plan: Plan, control: Control, held: ExitStack, runs: Path) -> Pa
 
 
 def free_place(plan: Plan, runs: Path = Path("runs")) -> Path:
-    """runs/ENVIRONMENT-AGENT-SEED, with a number behind it when that is taken."""
+    """Return runs/ENVIRONMENT-AGENT-SEED, with a number behind it if that is taken."""
     places = numbered(runs / f"{run_name(plan)}-{plan.experiment.seed}")
     return next(place for place in places if not place.exists())
 
@@ -98,7 +98,7 @@ def numbered(place: Path) -> Iterator[Path]:
 
 
 def run_name(plan: Plan) -> str:
-    """ENVIRONMENT-AGENT; METHOD in place of the agent where it tunes nothing."""
+    """Return ENVIRONMENT-AGENT; METHOD in place of the agent if the method tunes nothing."""
     e = plan.experiment
     env = e.env_name.partition(":")[2] or str(e.env)
     agent = Path(str(e.agent_name).split(":")[-1]).name.removesuffix(".yaml")  # rl_games:FILE has a path
@@ -107,7 +107,7 @@ def run_name(plan: Plan) -> str:
 
 
 def begin(c: Context) -> State:
-    """A new run directory and a first population. Raises BadInput."""
+    """Create a run directory and the first population. Raises BadInput."""
     if c.leading:
         c.files.check_free(c.plan.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
     check_memory(c.plan)
@@ -123,8 +123,10 @@ def begin(c: Context) -> State:
 
 
 def done_already(c: Context) -> dict[str, Any]:
-    """The result of a run that has come to its end and is asked for no more; of another one nothing. For all processes
-    alike. Raises BadInput."""
+    """Return the result of a run that is finished and gets no more generations; else nothing. The same in all processes.
+
+    Raises BadInput.
+    """
     told: dict[str, Any] = {}
     if c.leading and (result := c.files.result()).get("status") == "done":
         asked = {name.partition(".")[0] for name in differences(c.experiment, of_run(c.files.path))}
@@ -133,7 +135,7 @@ def done_already(c: Context) -> dict[str, Any]:
 
 
 def restore(c: Context, trusted: bool) -> State:
-    """Everything as it was after the newest checkpoint. trusted: see `read_warm_start`. Raises BadInput."""
+    """Return the state after the newest checkpoint. trusted: see `read_warm_start`. Raises BadInput."""
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))

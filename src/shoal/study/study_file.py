@@ -161,7 +161,7 @@ def _check(study: Study) -> None:
 
 
 def _check_arm(study: Study, changes: Mapping[str, Any]) -> None:
-    """The same of the changes of one arm."""
+    """Check the changes of one arm. Raises BadInput."""
     if len(several := [name for name in OWN if name in changes]) > 1:
         raise BadField("", f"has {' and '.join(several)}", "an arm has one of them at most")
     if Ask.of(changes) is not None and "method" in changes:

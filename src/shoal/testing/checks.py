@@ -49,7 +49,7 @@ def check_live_equals_built(t: Trainee) -> None:
 
 
 def live_equals_built_at_once(t: Trainee) -> None:
-    """The same of all values together, which takes less time; one after another where that shows something wrong."""
+    """Check all values together, which takes less time; check them one by one if that fails."""
     try:
         _live_equals_built(t, "another value of everything", t.others)
     except (AssertionError, Raised) as error:

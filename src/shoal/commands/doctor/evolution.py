@@ -140,7 +140,7 @@ def environment_parameters(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def _other(value: Range | float, default: float) -> float:
-    """Of the values that a parameter may get, the one farthest from its default."""
+    """Return the value farthest from the default, among those that a parameter may get."""
     ends = [value] if not isinstance(value, Range) else value.choices or [value.low, value.high]
     return max((float(x) for x in ends if x is not None), key=lambda x: abs(x - default))
 
@@ -183,7 +183,7 @@ def _differ(tree: Any) -> bool:
 
 
 def _random(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
-    """A random action in the range of agents."""
+    """Return a random action in the range of agents."""
     if isinstance(space, Continuous):
         return rng.uniform(-1, 1, space.shape).astype(np.float32)
     return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]

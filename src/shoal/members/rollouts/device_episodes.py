@@ -66,7 +66,7 @@ class DeviceEpisodes(WholeEpisodes):
     def _play(
         self, population: Population, keys: jax.Array, limit: jax.Array, span: PyTree, shared: PyTree, watch: Callable
     ) -> tuple[PlayedEpisodes, PyTree]:
-        """Whole episodes with keys [N, E], and `shared`, updated with the steps.
+        """Play whole episodes with keys [N, E]; return them and `shared`, updated with the steps.
 
         watch: (shared, one step of the members, alive [N, E]) -> shared
         """

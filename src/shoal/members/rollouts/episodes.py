@@ -202,7 +202,7 @@ def statistics(returns: np.ndarray) -> dict[str, Any]:
 
 
 def with_interval(told: dict[str, Any]) -> dict[str, Any]:
-    """The same `statistics` with the interval [low, high] that holds the true mean in 95 cases of 100."""
+    """Return the `statistics` with the 95 % confidence interval [low, high] of the mean."""
     error = told["standard_error"]
     interval = None if error is None else [told["mean"] - 1.96 * error, told["mean"] + 1.96 * error]
     return told | {"interval": interval}
@@ -217,9 +217,9 @@ class WholeEpisodes(ABC):
 
     @abstractmethod
     def evaluate(self, population: Population, keys: jax.Array, levels: str, pause: Callable) -> PlayedEpisodes:
-        """Whole episodes without learning; keys [N, E], one per episode.
+        """Play whole episodes without learning; keys [N, E], one per episode.
 
-        levels: of which purpose, where there are levels
+        levels: their purpose, where there are levels
         """
 
     def play(
@@ -255,7 +255,7 @@ class WholeEpisodes(ABC):
         return Outcome(returns, int(steps.sum(dtype=np.int64)), *then)
 
     def sibling(self) -> Self:
-        """The same of other members, with the same programs, and on the host with simulators of their own."""
+        """Return episodes for other members, with the same programs and, on the host, their own simulators."""
         return copy.copy(self)
 
     def state(self) -> PyTree:

@@ -79,7 +79,7 @@ class HostRollouts(HostEpisodes):
         return other
 
     def prepare(self, shapes: Callable[[], Population], uid: np.ndarray, count: int) -> None:
-        """Nothing is compiled ahead: these programs are small, and are compiled at their first call."""
+        """Do nothing: these programs are small, and are compiled at their first call."""
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
         """Reset every environment, each with its own seed; `env_parameters` [N] each."""

@@ -49,7 +49,7 @@ class HostEpisodes(WholeEpisodes):
     def _play(
         self, act: Program, population: Population, keys: jax.Array, limit: int, levels: str, watch: Any, pause: Any
     ) -> PlayedEpisodes:
-        """Whole episodes with keys [N, E]; `watch` gets every step, and which are alive."""
+        """Play whole episodes with keys [N, E]; `watch` gets every step, and which episodes still run."""
         place, shape = self._layout.place, keys.shape
         vector = self._copies(levels, keys.size)
         seeds, act_keys = _seeds_and_act_keys(keys)
@@ -129,6 +129,6 @@ def worth(
 
 @jax.jit
 def _seeds_and_act_keys(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """For episodes with keys [N, E]: a seed for each reset [N * E], and a key for the actions of each member [N]."""
+    """Return a seed for each reset [N * E] and a key for the actions of each member [N], from keys [N, E]."""
     bits = jax.vmap(jax.random.bits)(stream(keys, "reset").reshape(-1))
     return (bits >> 1).astype(jnp.int32), stream(keys[:, 0], "act")

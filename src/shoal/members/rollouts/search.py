@@ -19,7 +19,7 @@ from shoal.members.rollouts.host_episodes import HostEpisodes
 
 
 class DeviceSearch(DeviceEpisodes):
-    """In device environments: all rows of a generation in one compiled program."""
+    """Evaluation of sampled members in device environments: all rows of a generation in one compiled program."""
 
     _learner: SearchLearner
 
@@ -32,9 +32,9 @@ class DeviceSearch(DeviceEpisodes):
     def measure(
         self, population: Population, uid: np.ndarray, key: jax.Array, keys: jax.Array, cap: int, pause: Callable
     ) -> tuple[PyTree, np.ndarray, np.ndarray]:
-        """Whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
+        """Play whole episodes of members that are sampled with `key`, and of the mean; keys [E], the same for all.
 
-        Members learn from these episodes, so that where there are levels, they are those to train on.
+        Members learn from these episodes, so they are on train levels, where there are levels.
 
         cap: steps after which an episode is ended. Returns the population's `shared`, updated with the steps of these
         episodes, and returns and lengths [N + 1, E], those of the mean last.
@@ -70,7 +70,7 @@ class DeviceSearch(DeviceEpisodes):
 
 
 class HostSearch(HostEpisodes):
-    """In host environments: one policy call for all rows of a chunk per step."""
+    """Evaluation of sampled members in host environments: one policy call for all rows of a chunk per step."""
 
     _learner: SearchLearner
 
