@@ -55,7 +55,7 @@ def main() -> None:
             generations=GENERATIONS,
             interval=INTERVAL,
             space={"learning_rate": [1e-4, 1e-2, "log"]} | {f"env.{name}": weight for name in WEIGHTS},
-            fitness={"objective": "success", "then": "return"},
+            fitness={"objective": "success", "tie_breaker": "return"},
         )
     )
     champion = result.summary["champion"]

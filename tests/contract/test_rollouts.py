@@ -427,7 +427,7 @@ def test_what_breaks_ties_is_measured_in_the_same_episodes(rollouts, second):
     shard = rollouts("discrete", "evaluation", episodes=E, measures=("result.twice", second))
     shard.evaluate(0)
     stats = shard.stats()
-    np.testing.assert_allclose(stats.then, stats.fitness / (1 if second else 2), rtol=1e-6)
+    np.testing.assert_allclose(stats.tie_breaker, stats.fitness / (1 if second else 2), rtol=1e-6)
 
 
 @pytest.mark.parametrize("rollouts", ["host"], indirect=True)

@@ -18,16 +18,18 @@ from shoal.run import race
 NAN, EPISODES = math.nan, 8
 
 
-def successes(counts: list[float], then: list[float], episodes: int = EPISODES) -> PopulationStats:
+def successes(counts: list[float], tie_breaker: list[float], episodes: int = EPISODES) -> PopulationStats:
     """Members that have succeeded in so many of the episodes."""
     share = np.array(counts) / episodes
     std = np.sqrt(share * (1 - share) * episodes / (episodes - 1)) if episodes > 1 else np.full(len(counts), NAN)
     whole = np.arange(len(counts))
-    return PopulationStats(whole, whole, whole, share, std, whole * 0 + episodes, {}, then=np.array(then, float))
+    return PopulationStats(
+        whole, whole, whole, share, std, whole * 0 + episodes, {}, tie_breaker=np.array(tie_breaker, float)
+    )
 
 
 @pytest.mark.parametrize(
-    ("counts", "then", "worse"),
+    ("counts", "tie_breaker", "worse"),
     [
         ([0, 0, 0, 0], [3, 1, 4, 1], [2, 0, 3, 0]),  # nobody succeeds; equals stay equal
         ([8, 0, 6, 0], [0, 9, 0, 10], [3, 0, 2, 1]),  # the objective comes first
@@ -37,9 +39,9 @@ def successes(counts: list[float], then: list[float], episodes: int = EPISODES) 
     ],
 )
 def test_the_second_decides_where_the_first_does_not_differ(
-    counts: list[float], then: list[float], worse: list[float]
+    counts: list[float], tie_breaker: list[float], worse: list[float]
 ) -> None:
-    ranked = successes(counts, then).ranked()
+    ranked = successes(counts, tie_breaker).ranked()
     np.testing.assert_array_equal(ranked.fitness, worse)
     assert (ranked.std == 0).all()
 
@@ -49,7 +51,7 @@ def test_one_episode_has_no_standard_error() -> None:
 
 
 def test_without_a_second_the_stats_stay_as_they_are() -> None:
-    stats = successes([1, 2], [0, 0])._replace(then=None)
+    stats = successes([1, 2], [0, 0])._replace(tie_breaker=None)
     assert stats.ranked() is stats
 
 
@@ -87,7 +89,7 @@ def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.Monkey
     state.done = 0
     state.shard.test.return_value = Outcome(np.zeros((2, 8)), 16, np.array([[0.0] * 8, [9.0] * 8]))
     after = race.after_race(c, state, KnownMembers(members, members, {}, 0, False, 0.0))
-    assert after.members.then is not None and after.members.then.tolist() == [1.0, 1.5, 5.5]
+    assert after.members.tie_breaker is not None and after.members.tie_breaker.tolist() == [1.0, 1.5, 5.5]
     assert [stats.fitness.tolist() for stats in seen] == [[0, 2, 1], [0, 1, 2]]
     state.shard.count_evaluation.assert_called_once_with(16)
 
@@ -95,9 +97,9 @@ def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.Monkey
 def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
     """In means of four; not where the fitness is less, and not by luck with the one and the other in turn."""
 
-    def course(counts: list[int], then: list[float]) -> list[int]:
+    def course(counts: list[int], tie_breaker: list[float]) -> list[int]:
         trend, since = Trend(), list[int]()
-        for count, x in zip(counts, then, strict=True):
+        for count, x in zip(counts, tie_breaker, strict=True):
             stats = successes([count, 0], [x, x - 9])
             trend = trend.after(stats.best, stats.best_tie)
             since.append(trend.since)
@@ -114,9 +116,9 @@ def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
 def test_contenders_of_earlier_generations_are_the_best_of_their_ties() -> None:
     """Although nobody ever succeeds, and later ones have less of what breaks ties; or one success makes no difference."""
 
-    def after(counts: list[int], then: list[float]) -> Contenders:
+    def after(counts: list[int], tie_breaker: list[float]) -> Contenders:
         contenders = Contenders()
-        for generation, (count, x) in enumerate(zip(counts, then, strict=True)):
+        for generation, (count, x) in enumerate(zip(counts, tie_breaker, strict=True)):
             stats = successes([count, 0], [x, x - 9])._replace(generation=np.full(2, generation))
             rows = contenders.wanted(stats, 0)
             contenders = contenders.joined(stats, rows, [None] * len(rows), False)
@@ -124,7 +126,7 @@ def test_contenders_of_earlier_generations_are_the_best_of_their_ties() -> None:
 
     falling = after([0] * 12, [float(-k) for k in range(12)])
     assert [one.generation for one in falling.earlier] == [0, 1, 2, 3, 11]
-    assert falling.champion.smoothed.then == 0.0
+    assert falling.champion.smoothed.tie_breaker == 0.0
     assert after([0, 1], [5, 0]).champion.generation == 0
     assert after([0, 8], [5, 0]).champion.generation == 1
     assert after([0] * 3, [NAN, 1, 0]).champion.generation == 1, "some have none"

@@ -37,7 +37,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "recurrent": {"config": {"recurrent": 4}},
     "frames": {"config": {"frame_stack": 2}},
     "payoffs": {"fitness": {"source": "evaluation"}},
-    "ties": {"fitness": {"then": "return"}},
+    "ties": {"fitness": {"tie_breaker": "return"}},
     "levels": {"levels": {}},
     "no game": {"env": "CartPole-v1", "fitness": {"source": "exploitability"}},
 }

@@ -108,9 +108,9 @@ def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pyt
     in a run that goes on too."""
     raced, with_more = list[tuple[PopulationStats, np.ndarray, PopulationStats]](), PopulationStats.with_more
 
-    def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray, then: None) -> PopulationStats:
+    def watched(self: PopulationStats, rows: np.ndarray, returns: np.ndarray, tie_breaker: None) -> PopulationStats:
         less_fit_is_better = np.arange(len(rows), 0, -1.0)[:, None] * -1e3 + returns * 0
-        raced.append((self, returns, with_more(self, rows, less_fit_is_better, then)))
+        raced.append((self, returns, with_more(self, rows, less_fit_is_better, tie_breaker)))
         return raced[-1][2]
 
     monkeypatch.setattr(PopulationStats, "with_more", watched)

@@ -85,20 +85,21 @@ def test_who_ties_is_ranked_by_the_second(tmp_path: Path, monkeypatch: pytest.Mo
         seen.append(stats)
         return Selection(mine, np.zeros(len(mine), bool))
 
-    fitness = Fitness(episodes=3, objective="way.height", then="return")
+    fitness = Fitness(episodes=3, objective="way.height", tie_breaker="return")
     method = {"name": "pbt", "select": spy}
     train(tiny(tmp_path / "run", env=climb, fitness=fitness, method=method, **IDLE))
     lineage = rows(tmp_path / "run" / "lineage.jsonl")
-    assert {(row["fitness"], row["then"]) for row in lineage} == {(1.25, 5.0)}
+    assert {(row["fitness"], row["tie_breaker"]) for row in lineage} == {(1.25, 5.0)}
     assert in_the_end == [{1.25}, {5.0}]
     assert seen and all(not stats.fitness.any() and not stats.std.any() for stats in seen)
 
 
-@pytest.mark.parametrize(("then", "expected"), every_slow([(weighed, 17.5), ("way.steps", 5.0)], 1))
-def test_the_second_may_be_of_the_info_too(tmp_path: Path, then: Any, expected: float) -> None:
-    fitness = Fitness(episodes=3, then=then)
+@pytest.mark.parametrize(("tie_breaker", "expected"), every_slow([(weighed, 17.5), ("way.steps", 5.0)], 1))
+def test_the_second_may_be_of_the_info_too(tmp_path: Path, tie_breaker: Any, expected: float) -> None:
+    fitness = Fitness(episodes=3, tie_breaker=tie_breaker)
     train(tiny(tmp_path / "run", env=climb, fitness=fitness, generations=1, **IDLE))
-    assert {(row["fitness"], row["then"]) for row in rows(tmp_path / "run" / "lineage.jsonl")} == {(5.0, expected)}
+    lineage = rows(tmp_path / "run" / "lineage.jsonl")
+    assert {(row["fitness"], row["tie_breaker"]) for row in lineage} == {(5.0, expected)}
 
 
 def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
@@ -119,9 +120,9 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
         Fitness(objective="way.height", source="training"),
         Fitness(direction="minimise"),
         Fitness(objective="way.hight", direction="minimise"),
-        Fitness(then="way.hight"),
-        Fitness(then=3),
-        Fitness(objective="way.height", then="return", source="training"),
+        Fitness(tie_breaker="way.hight"),
+        Fitness(tie_breaker=3),
+        Fitness(objective="way.height", tie_breaker="return", source="training"),
     ],
 )
 def test_what_cannot_be(fitness: Fitness, said: Said) -> None:
@@ -137,7 +138,7 @@ def test_what_cannot_be(fitness: Fitness, said: Said) -> None:
 )
 def test_methods_that_no_tie_can_be_broken_for(changes: Any, said: Said) -> None:
     with pytest.raises(BadInput) as refused:
-        make_plan(tiny(env=climb, fitness=Fitness(objective="way.height", then="return"), hyper={}, **changes))
+        make_plan(tiny(env=climb, fitness=Fitness(objective="way.height", tie_breaker="return"), hyper={}, **changes))
     said(refused.value)
 
 

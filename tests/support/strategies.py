@@ -31,7 +31,7 @@ def populations(
     uid, counts = column(st.integers(0, 2**40), unique=True), np.full(n, 1)
     fields = column(fitness), column(std), column(st.integers(0, 9) | st.just(1000))
     x = {"x": np.arange(n, dtype=np.float32)}
-    return PopulationStats(uid, counts, 1000 * counts, *fields, x, then=draw(st.none() | st.just(fields[1])))
+    return PopulationStats(uid, counts, 1000 * counts, *fields, x, tie_breaker=draw(st.none() | st.just(fields[1])))
 
 
 NUMBERS = st.sampled_from([-3.0, 0.0, 0.1, 0.9, 1.0, 7.0]) | st.floats(-1e30, 1e30)

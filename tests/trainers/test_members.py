@@ -511,7 +511,7 @@ def test_a_trainer_is_known_where_it_is_imported_from(tmp_path: Path, monkeypatc
         {"method": "dvd"},
         {"fitness": Fitness(actions="sampled")},
         {"fitness": Fitness(objective="score")},
-        {"fitness": Fitness(then="score")},
+        {"fitness": Fitness(tie_breaker="score")},
         {"fitness": Fitness(step_limit=500)},
         {"hyper": {"rte": 0.1}},
         {"space": {"momentum": [0.5, 2.0]}},

@@ -17,12 +17,12 @@ class SmoothedFitness:
     """The mean of the best fitness of a generation and of those just before it: generations play different episodes, so
     that one fitness says more of the episodes than of the individual.
 
-    error, then: of the ties of these, where something breaks them
+    error, tie_breaker: of the ties of these, where something breaks them
     """
 
     fitness: float = 0.0
     error: float = 0.0
-    then: float | None = None
+    tie_breaker: float | None = None
 
     def after(self, stats: PopulationStats, count: int) -> SmoothedFitness:
         """Return the state after one more generation, which has the weight 1 / `count`."""
@@ -30,12 +30,12 @@ class SmoothedFitness:
         def toward(new: float, before: float) -> float:
             return before + new / count - before / count  # as their difference may be infinite
 
-        error, then, tie = self.error, self.then, stats.best_tie
+        error, tie_breaker, tie = self.error, self.tie_breaker, stats.best_tie
         if tie is not None:
             error = toward(tie.error, error)
-            if np.isfinite(tie.then):
-                then = tie.then if then is None else toward(tie.then, then)
-        return SmoothedFitness(toward(stats.best, self.fitness), error, then)
+            if np.isfinite(tie.tie_breaker):
+                tie_breaker = tie.tie_breaker if tie_breaker is None else toward(tie.tie_breaker, tie_breaker)
+        return SmoothedFitness(toward(stats.best, self.fitness), error, tie_breaker)
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
     breaks ties; of equals the first leads."""
     smoothed = [one.smoothed for one in individuals]
     fitness, error = np.array([x.fitness for x in smoothed]), np.array([x.error for x in smoothed])
-    then = np.array([x.then for x in smoothed], float)  # NaN where there is none
-    order = np.argsort(-ranks(fitness, error, np.ones(len(fitness)), then), kind="stable")
+    tie_breaker = np.array([x.tie_breaker for x in smoothed], float)  # NaN where there is none
+    order = np.argsort(-ranks(fitness, error, np.ones(len(fitness)), tie_breaker), kind="stable")
     by_smoothed = [individuals[row] for row in order]
     fittest = sorted(individuals, key=lambda one: one.fitness, reverse=True)
     kept = {id(one) for one in by_smoothed[:EARLIER] + fittest[:EARLIER]}

@@ -20,7 +20,7 @@ class Tie(NamedTuple):
     """The margin within which others are tied with a fitness, and the highest tie-breaker among them."""
 
     error: float  # the standard error of the fitness
-    then: float  # may not be finite
+    tie_breaker: float  # may not be finite
 
 
 class PopulationStats(NamedTuple):
@@ -34,7 +34,7 @@ class PopulationStats(NamedTuple):
     episodes: np.ndarray  # int64 [M], the number of these episodes
     hyper: dict[str, np.ndarray]  # float32 [M] each
     progress: float = np.float64(0.0)  # share of the run that is done, evaluation included; 1: all of it
-    then: np.ndarray | None = None  # float64 [M], mean of what breaks ties of the fitness; None: nothing does
+    tie_breaker: np.ndarray | None = None  # float64 [M], mean of what breaks ties of the fitness; None: nothing does
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -50,22 +50,24 @@ class PopulationStats(NamedTuple):
     @property
     def best_tie(self) -> Tie | None:
         """Margin of the highest fitness and the best tie-breaker within it; None without a tie-breaker or a fitness."""
-        if self.then is None or not np.isfinite(self.fitness).any():
+        if self.tie_breaker is None or not np.isfinite(self.fitness).any():
             return None
         highest = np.argmax(np.where(np.isfinite(self.fitness), self.fitness, -np.inf))
         best = np.nanargmax(self.ranked().fitness)
         error = self.std[highest] / np.sqrt(max(self.episodes[highest], 1))
-        return Tie(float(np.nan_to_num(error, posinf=0.0)), float(self.then[best]))
+        return Tie(float(np.nan_to_num(error, posinf=0.0)), float(self.tie_breaker[best]))
 
     def take(self, rows: np.ndarray) -> PopulationStats:
         """Return the stats of the members in `rows`, int64 [K]."""
         arrays = {name: x[rows] for name, x in self.arrays.items()}
         return self._replace(**arrays, hyper={name: values[rows] for name, values in self.hyper.items()})
 
-    def with_more(self, rows: np.ndarray, returns: np.ndarray, then: np.ndarray | None = None) -> PopulationStats:
+    def with_more(
+        self, rows: np.ndarray, returns: np.ndarray, tie_breaker: np.ndarray | None = None
+    ) -> PopulationStats:
         """Return the stats after E more episodes of the K members in `rows`.
 
-        returns: float [K, E]. then: float [K, E], tie-breakers of these episodes
+        returns: float [K, E]. tie_breaker: float [K, E], of these episodes
 
         The mean over the K members does not change, because the others did not play these episodes, which may be easier or
         harder. A member with a broken episode loses its fitness.
@@ -76,14 +78,16 @@ class PopulationStats(NamedTuple):
         squares = (n - 1) * np.nan_to_num(std[rows]) ** 2 + np.square(returns - means[:, None]).sum(1)
         std[rows] = np.sqrt(np.where(n + k > 2, squares / np.maximum(n + k - 2, 1), np.nan))
         episodes[rows] = n + k
-        breaks = self.then if self.then is None or then is None else _merged(self.then, rows, n, then)[0]
-        return self._replace(fitness=fitness, std=std, episodes=episodes, then=breaks)
+        merged = self.tie_breaker
+        if merged is not None and tie_breaker is not None:
+            merged, _ = _merged(merged, rows, n, tie_breaker)
+        return self._replace(fitness=fitness, std=std, episodes=episodes, tie_breaker=merged)
 
     def ranked(self) -> PopulationStats:
         """Return the stats with `ranks` as fitness and a standard deviation of 0, if there is a tie-breaker."""
-        if self.then is None:
+        if self.tie_breaker is None:
             return self
-        rank = ranks(self.fitness, self.std, self.episodes, self.then)
+        rank = ranks(self.fitness, self.std, self.episodes, self.tie_breaker)
         return self._replace(fitness=rank, std=np.zeros(len(rank)))
 
 
@@ -105,11 +109,11 @@ def of_row(values: Mapping[str, Any], row: int) -> dict[str, float]:
     return {name: float(x[row]) for name, x in values.items()}
 
 
-def ranks(fitness: np.ndarray, std: np.ndarray, episodes: np.ndarray, then: np.ndarray) -> np.ndarray:
+def ranks(fitness: np.ndarray, std: np.ndarray, episodes: np.ndarray, tie_breaker: np.ndarray) -> np.ndarray:
     """For each of M the number of those that are worse, float64 [M]; NaN where its fitness is not finite.
 
     From the best on, members are tied with whoever is fitter by no more than the standard error of that one's fitness,
-    and the others are worse; of tied members, the one of which `then` is more is better.
+    and the others are worse; of tied members, the one with the higher `tie_breaker` is better.
     """
     finite = np.isfinite(fitness)
     fitness = np.where(finite, fitness, -np.inf)
@@ -120,8 +124,8 @@ def ranks(fitness: np.ndarray, std: np.ndarray, episodes: np.ndarray, then: np.n
             last += 1
             least = fitness[row] - error[row] * (1 + 1e-9)  # one success of n is by one error above none
         group[row] = last
-    then = np.where(np.isfinite(then), then, -np.inf)
-    worse = (group > group[:, None]) | ((group == group[:, None]) & (then < then[:, None]))
+    tie_breaker = np.where(np.isfinite(tie_breaker), tie_breaker, -np.inf)
+    worse = (group > group[:, None]) | ((group == group[:, None]) & (tie_breaker < tie_breaker[:, None]))
     return np.where(finite, worse.sum(1, dtype=np.float64), np.nan)
 
 

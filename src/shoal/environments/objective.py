@@ -13,7 +13,7 @@ from shoal.core.user_code import attributed
 
 Objective = str | Callable[[dict[str, Any]], float] | None  # None: the return
 InfoOf = Callable[[int], dict[str, Any]]  # copy -> the info of its last step
-FIELDS = ("fitness.objective", "fitness.then")  # where each is given
+FIELDS = ("fitness.objective", "fitness.tie_breaker")  # where each is given
 
 
 @dataclass(frozen=True)

@@ -144,9 +144,9 @@ def _measures(fitness: Fitness) -> tuple[Objective, ...]:
     objective = _objective(fitness.objective, FIELDS[0])
     if fitness.direction == "minimise" and objective is not None:
         objective = Minimised(objective)
-    if fitness.then is None:
+    if fitness.tie_breaker is None:
         return (objective,)
-    return objective, _objective(None if fitness.then == "return" else fitness.then, FIELDS[1])
+    return objective, _objective(None if fitness.tie_breaker == "return" else fitness.tie_breaker, FIELDS[1])
 
 
 def _objective(value: Any, field: str) -> Objective:

@@ -47,8 +47,8 @@ class Fitness:
     """greedy: the mode of the policy; sampled: sampled from it"""
     objective: Any = None
     """dotted key into the last step's info, or module:function of it, instead of the return"""
-    then: Any = None
-    """tie-breaker within the standard error: return, a dotted key, or module:function; more is better"""
+    tie_breaker: Any = None
+    """second objective within the standard error: return, a dotted key, or module:function; more is better"""
     direction: Literal["maximise", "minimise"] = "maximise"
     """minimise: less of the objective is better, and fitness is its negative"""
     step_limit: int = 100_000

@@ -148,7 +148,7 @@ def to_dict(experiment: Experiment) -> dict[str, Any]:
     e = experiment
     named = {"env": e.env_name, "agent": e.agent_name, "method": _named(e.method), "config": _named(e.config)}
     values = {k: as_given(v) if is_dataclass(v) else v for k, v in (as_given(e) | named).items() if v is not None}
-    values["fitness"] |= {name: name_of(values["fitness"][name]) for name in ("objective", "then")}
+    values["fitness"] |= {name: name_of(values["fitness"][name]) for name in ("objective", "tie_breaker")}
     values["exchange"] = {"name": e.exchange.name} | changed_in(e.exchange)
     if e.space is not None:
         values["space"] = {name: changed_in(r) for name, r in e.space.items()}

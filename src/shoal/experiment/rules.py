@@ -134,14 +134,14 @@ RULES = (
         lambda e: e.fitness.objective is not None,
     ),
     Rule(
-        "fitness.then",
-        lambda e, m: e.fitness.then is not None and e.fitness.source == "training",
+        "fitness.tie_breaker",
+        lambda e, m: e.fitness.tie_breaker is not None and e.fitness.source == "training",
         "is read in evaluations only",
         "write fitness.source: evaluation",
     ),
     Rule(
-        "fitness.then",
-        lambda e, m: e.fitness.then is not None and not m.order_suffices,
+        "fitness.tie_breaker",
+        lambda e, m: e.fitness.tie_breaker is not None and not m.order_suffices,
         "breaks ties, and method {e.method_name} needs more of the fitness than its order",
         "leave it out",
     ),
@@ -160,7 +160,7 @@ RULES = (
     ),
     _not_of_trainers("fitness.actions", "trainers are measured with their likeliest actions"),
     _not_of_trainers("fitness.objective", "trainers are measured by their returns"),
-    _not_of_trainers("fitness.then", "trainers are measured by their returns alone"),
+    _not_of_trainers("fitness.tie_breaker", "trainers are measured by their returns alone"),
     _not_of_trainers("levels", "trainers have environments of their own, with levels that Shoal cannot choose"),
     _not_of_trainers(
         "fitness.step_limit", "trainers play their own episodes, and end them where they choose", "leave it out"
@@ -198,8 +198,8 @@ OF_KIND = (
         "write exploitability, where the game is known as a whole",
     ),
     Rule(
-        "fitness.then",
-        lambda e, m, kind: e.fitness.then is not None and of_game(kind),
+        "fitness.tie_breaker",
+        lambda e, m, kind: e.fitness.tie_breaker is not None and of_game(kind),
         "exploitability is exact: there are no ties to be broken",
     ),
     Rule(

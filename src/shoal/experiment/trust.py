@@ -15,7 +15,8 @@ from shoal.experiment.files import of_run
 from shoal.trainers.recipe import ADAPTERS, OF_FILES
 
 PLACES = (
-    *("env", "agent", "method", "method.select", "method.explore", "fitness.objective", "fitness.then", "python"),
+    *("env", "agent", "method", "method.select", "method.explore", "python"),
+    *("fitness.objective", "fitness.tie_breaker"),
     *(f"config.{option}" for option in ("network", "auxiliary_loss", "imports", "policy_kwargs")),
 )
 COMPONENTS = ("agent", "method", "method.select", "method.explore")  # mappings whose `name` says what they are

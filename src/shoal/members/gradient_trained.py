@@ -91,12 +91,12 @@ class GradientTrainedShard(CompiledShard):
             if self._evaluation.levels:
                 on = {name: self._values(generation, f"evaluate {name}", name) for name in ("train", "validation")}
                 metrics = of_levels(*(np.where(sound, summarise(value)[0], np.nan) for value, *_ in on.values()))
-                value, *then = on[self._evaluation.measured_on]
+                value, *tie_breaker = on[self._evaluation.measured_on]
             else:
-                value, *then = self._values(generation, "evaluate", "")
+                value, *tie_breaker = self._values(generation, "evaluate", "")
             measured = summarise(value)
             metrics |= noise(value)
-            self._then = summarise(then[0])[0] if then else None
+            self._tie_breaker = summarise(tie_breaker[0])[0] if tie_breaker else None
         self._fitness, self._std, self._counted = measured
         self._fitness = np.where(sound & np.isfinite(self._fitness), self._fitness, np.nan)
         return metrics

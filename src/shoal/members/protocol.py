@@ -61,13 +61,13 @@ class Setup(NamedTuple):
 class Outcome(NamedTuple):
     """Outcome of the episodes of K policies.
 
-    returns: [K, E]. steps: of the environment, as far as they are known. then: [K, E] of what breaks ties, where something
-    does
+    returns: [K, E]. steps: of the environment, as far as they are known. tie_breaker: [K, E], where fitness
+    has one
     """
 
     returns: np.ndarray
     steps: int
-    then: np.ndarray | None = None
+    tie_breaker: np.ndarray | None = None
 
 
 class Tester(Protocol):
@@ -234,7 +234,7 @@ class Members:
         self.uid, self._generation = uid, 0
         self._steps, self._counted = np.zeros((2, len(uid)), np.int64)
         self._fitness, self._std = np.full((2, len(uid)), np.nan)
-        self._then: np.ndarray | None = None
+        self._tie_breaker: np.ndarray | None = None
 
     @property
     def hyper(self) -> dict[str, np.ndarray]:
@@ -250,12 +250,12 @@ class Members:
             self._std.astype(np.float64),
             self._counted.astype(np.int64),
             dict(self.hyper),
-            then=self._then,
+            tie_breaker=self._tie_breaker,
         )
 
     def take_fitness(self, stats: PopulationStats) -> None:
         self._fitness, self._std, self._counted = stats.fitness.copy(), stats.std.copy(), stats.episodes.copy()
-        self._then = stats.then
+        self._tie_breaker = stats.tie_breaker
 
     def individuals(self, stats: PopulationStats, metrics: Metrics) -> tuple[PopulationStats, Metrics]:
         return stats, metrics

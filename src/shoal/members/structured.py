@@ -43,9 +43,9 @@ class StructuredShard(InTurn):
                 outcome = tester.test([policies[row] for row in rows], key, episodes, levels)
             steps += outcome.steps
             for i, row in enumerate(rows):
-                played[row] = outcome.returns[i], None if outcome.then is None else outcome.then[i]
-        returns, then = zip(*played, strict=True)
-        return Outcome(np.stack(returns), steps, None if then[0] is None else np.stack(then))
+                played[row] = outcome.returns[i], None if outcome.tie_breaker is None else outcome.tie_breaker[i]
+        returns, tie_breaker = zip(*played, strict=True)
+        return Outcome(np.stack(returns), steps, None if tie_breaker[0] is None else np.stack(tie_breaker))
 
     def state(self) -> list[PyTree]:
         states = super().state()

@@ -63,8 +63,8 @@ class Generation:
                 "steps": stats.steps,
             }
         )
-        if stats.then is not None:
-            columns |= _plain({"then": stats.then})
+        if stats.tie_breaker is not None:
+            columns |= _plain({"tie_breaker": stats.tie_breaker})
         groups = {"hyper": _plain(stats.hyper)} | ({"levels": _plain(self.levels)} if self.levels else {})
         lineage = [
             {"generation": self.generation}

@@ -63,7 +63,7 @@ def select_champion(
         policies = [Policy(entrants[row].learned, entrants[row].hyper) for row in rows]
         tested = tester.test(policies, derive(key, round_), each, levels)
         steps += tested.steps
-        return (tested.returns,) if tested.then is None else (tested.returns, tested.then)
+        return (tested.returns,) if tested.tie_breaker is None else (tested.returns, tested.tie_breaker)
 
     candidates = min(len(entrants), places(episodes))
     if candidates == 1:
@@ -95,11 +95,11 @@ def sequential_halving(
     return int(left[0]), values[0][0], played
 
 
-def _merit(returns: np.ndarray, then: np.ndarray | None = None) -> np.ndarray:
+def _merit(returns: np.ndarray, tie_breaker: np.ndarray | None = None) -> np.ndarray:
     """Mean returns [K], or ranks where something breaks ties; NaN where an episode was broken."""
     with np.errstate(over="ignore", invalid="ignore"):  # trainers may return numbers whose sum is infinite
         mean, std, count = summarise(returns)
-    return mean if then is None else ranks(mean, std, count, summarise(then)[0])
+    return mean if tie_breaker is None else ranks(mean, std, count, summarise(tie_breaker)[0])
 
 
 def _rounds(candidates: int) -> int:

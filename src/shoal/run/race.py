@@ -19,7 +19,7 @@ def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
         episodes = c.plan.evaluation.episodes * len(members.uid) // len(rows)
         played = shard.test(policies, derive((e.seed,), state.done, "race", round_), episodes, levels)
         shard.count_evaluation(played.steps)
-        members, round_ = members.with_more(rows, played.returns, played.then), round_ + 1
+        members, round_ = members.with_more(rows, played.returns, played.tie_breaker), round_ + 1
     if not round_:
         return shared
     shard.take_fitness(members)

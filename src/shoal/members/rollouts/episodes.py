@@ -251,8 +251,8 @@ class WholeEpisodes(ABC):
             results.append((lengths, *values))
         every = (np.concatenate(x)[: len(turns) - idle] for x in zip(*results, strict=True))
         steps, *measured = (x.reshape(len(policies), -1)[:, :episodes] for x in every)
-        returns, *then = (x.astype(np.float64) for x in measured)
-        return Outcome(returns, int(steps.sum(dtype=np.int64)), *then)
+        returns, *tie_breaker = (x.astype(np.float64) for x in measured)
+        return Outcome(returns, int(steps.sum(dtype=np.int64)), *tie_breaker)
 
     def sibling(self) -> Self:
         """Return episodes for other members, with the same programs and, on the host, their own simulators."""
