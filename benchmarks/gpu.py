@@ -83,13 +83,13 @@ def learner(name: str, small: bool) -> str:
         def __init__(self) -> None:
             self.after: list[int] = []
 
-        def generation(self, event: Any) -> None:
+        def on_generation_end(self, event: Any) -> None:
             self.after.append(len(compiled))
 
     class Stopping(Callback):
         """A signal in the first generation."""
 
-        def generation(self, event: Any) -> None:
+        def on_generation_end(self, event: Any) -> None:
             if event.generation == 0:
                 os.kill(os.getpid(), signal.SIGINT)
 

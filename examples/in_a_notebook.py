@@ -8,7 +8,7 @@ GENERATIONS, INTERVAL = 10, 8192
 class Enough(Callback):
     """Ends the run when its champion is good enough."""
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         return event.champion.fitness >= 450
 
 

@@ -125,7 +125,7 @@ def test_commands_parse(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_sample_of_a_run_begins_and_ends_as_a_run_does(page: str) -> None:
     lines = re.findall(r"^```text\n(8 × .*?)^```", TEXTS[page], re.DOTALL | re.MULTILINE)[0].splitlines()
     run = Path("runs/Pendulum-v1-ppo-0")
-    Display(screen := Screen(file=StringIO(), width=200)).start(
+    Display(screen := Screen(file=StringIO(), width=200)).on_training_start(
         Start(make_plan(load(ROOT / "experiments/pendulum.yaml")), 2, run.absolute(), 0)
     )
     begun = screen.file.getvalue().splitlines()

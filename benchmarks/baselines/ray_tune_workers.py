@@ -16,7 +16,7 @@ from shoal import Callback, Experiment, train
 
 
 class Report(Callback):
-    def generation(self, event) -> None:
+    def on_generation_end(self, event) -> None:
         tune.report({"fitness": float(event.stats.fitness.max())})
 
 

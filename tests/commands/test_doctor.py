@@ -116,7 +116,7 @@ def test_an_environment_that_normalises_itself(
     plan = make_plan(replace(BASE, env=f"{__name__}:normalising", env_options=options, levels=levels))
     told = marked(list(checks.normalisation(plan)), "!")
     console = Screen(file=StringIO(), width=400)
-    Display(console).start(Start(plan, 1, Path("somewhere"), 0))
+    Display(console).on_training_start(Start(plan, 1, Path("somewhere"), 0))
     shown = [line for line in console.file.getvalue().splitlines() if "normalise" in line]  # type: ignore[attr-defined]
     assert shown == [told.replace(": ", " ", 1)] * rewards
     if rewards:
@@ -131,7 +131,7 @@ def test_an_environment_that_normalises_itself(
 def test_the_steps_of_all_and_of_each_are_told(said: Said, changes: dict[str, Any]) -> None:
     """In the first lines of a run."""
     console = Screen(file=StringIO(), width=400)
-    Display(console).start(Start(make_plan(replace(BASE, **changes)), 1, Path("somewhere"), 0))
+    Display(console).on_training_start(Start(make_plan(replace(BASE, **changes)), 1, Path("somewhere"), 0))
     for line in console.file.getvalue().splitlines():  # type: ignore[attr-defined]
         said(line)
 

@@ -54,7 +54,7 @@ from shoal.run import loop
 
 def train(experiment, callbacks=()):
     for callback in callbacks:
-        callback.finish(None)
+        callback.on_training_end(None)
     exec(AGAIN)
     raise Interrupted(Path("RUN"), agreed=True)
 

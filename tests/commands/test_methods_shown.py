@@ -111,9 +111,9 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     own = {"env": RUNS[method]["env"], "config": RUNS[method].get("config", {})}
     experiment = tiny(method=method, generations=3, **own)
     values = {name: np.array([value]) for name, value in metrics.items()}
-    display.start(Start(planned(experiment), 1, Path("somewhere"), 0))
-    display.generation(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
-    display.finish(None)
+    display.on_training_start(Start(planned(experiment), 1, Path("somewhere"), 0))
+    display.on_generation_end(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
+    display.on_training_end(None)
     return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]
 
 

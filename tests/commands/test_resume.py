@@ -185,13 +185,13 @@ def test_short_generations_are_written_together(six: Path, tmp_path: Path, monke
             time.sleep(0.01)
 
     class Copy(Callback):
-        def generation(self, event: Generation) -> None:
+        def on_generation_end(self, event: Generation) -> None:
             if event.generation == 3:
                 written(run)
                 shutil.copytree(run, killed)
 
     class Abandon(Signals):
-        def generation(self, event: Generation) -> None:
+        def on_generation_end(self, event: Generation) -> None:
             if event.generation == 3:
                 written(abandoned)
 
@@ -290,7 +290,7 @@ class Meanwhile(Callback):
     def __init__(self, *commands: list[Any]):
         self._commands, self.outcomes = list(commands), []
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
         while self._commands:
             self.outcomes.append(shoal(*self._commands.pop()))
 
@@ -593,7 +593,7 @@ def test_a_result_that_is_missing_or_damaged_is_written_anew(six: Path, tmp_path
 
 def test_what_a_recorder_has_ended_is_not_done(six: Path, tmp_path: Path) -> None:
     class Enough(Callback):
-        def generation(self, event: Generation) -> bool:
+        def on_generation_end(self, event: Generation) -> bool:
             return event.generation == 2
 
     assert not train(tiny(tmp_path / "r", generations=6), [Enough()]).already

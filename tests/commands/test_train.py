@@ -242,7 +242,7 @@ def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pyt
         Screen(file=StringIO(), width=200),
     )
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
-    Display(console).start(Start(plan, 1, tmp_path, 0))
+    Display(console).on_training_start(Start(plan, 1, tmp_path, 0))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert (
         "8 members: 4 after 12% of the run, 2 after 25% of the run, 1 after 50% of the run; the remaining members"
@@ -253,7 +253,7 @@ def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pyt
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:
     parts, console = build_run(tiny(interval=65)), Screen(file=StringIO(), width=200)
-    Display(console).start(Start(parts.plan, 2, tmp_path, 0))
+    Display(console).on_training_start(Start(parts.plan, 2, tmp_path, 0))
     assert "2 generations of 96 steps each" in console.file.getvalue()  # type: ignore[attr-defined]
     assert "interval 65 is rounded up to 96: whole rollouts" in console.file.getvalue()  # type: ignore[attr-defined]
     assert (parts.steps, parts.iterations) == (96, 3)
@@ -269,13 +269,13 @@ def test_live_view() -> None:
     event = replace(
         alone, parents=alone.stats.take(np.array([1, 1, 1, 3])), timing=alone.timing | {"steps_per_second": 12345.6}
     )
-    display.start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
-    display.progress(0, "train", 0.5)
-    display.generation(event)
-    display.generation(event)
-    display.progress(1, "evaluate", 0.0)
-    display.note("take note")
-    display.finish(None)
+    display.on_training_start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
+    display.on_progress(0, "train", 0.5)
+    display.on_generation_end(event)
+    display.on_generation_end(event)
+    display.on_progress(1, "evaluate", 0.0)
+    display.on_message("take note")
+    display.on_training_end(None)
     text = console.file.getvalue()  # type: ignore[attr-defined]
     for expected in ("best", "median", "worst", "child ← parent", "steps/s", "take note"):
         assert expected in text
@@ -323,7 +323,7 @@ class Watch(Callback):
     def __init__(self) -> None:
         self.events: list[Generation] = []
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         self.events.append(event)
 
 

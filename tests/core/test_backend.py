@@ -68,7 +68,7 @@ def test_a_run_computes_inside(tmp_path: Path, given_back: None) -> None:
     seen: list[set[str]] = []
 
     class Look(Callback):
-        def generation(self, event: Generation) -> None:
+        def on_generation_end(self, event: Generation) -> None:
             seen.append(dtypes())
 
     jax.config.update("jax_enable_x64", True)

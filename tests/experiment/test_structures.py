@@ -51,7 +51,7 @@ class Once(Callback):
     def __init__(self, generation: int):
         self.last = generation
 
-    def generation(self, event: Any) -> bool:
+    def on_generation_end(self, event: Any) -> bool:
         return event.generation == self.last
 
 

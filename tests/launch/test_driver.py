@@ -189,7 +189,7 @@ class StopAll(Callback):
     def __init__(self, path: Path, generation: int):
         self._path, self._generation = path, generation
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
         if (generation, phase, fraction) == (self._generation, "train", 0.0):
             assert shoal("stop", self._path).out.startswith("a: end after their generation")
             assert " at work" in shoal("status", self._path).out

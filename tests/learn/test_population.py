@@ -24,7 +24,7 @@ class Enough(Callback):
     def __init__(self, fitness: float):
         self.fitness = fitness
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         return event.champion.fitness >= self.fitness
 
 

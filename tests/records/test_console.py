@@ -21,7 +21,7 @@ from shoal.records.screen import Screen
 def test_the_bar_never_runs_backwards() -> None:
     """Through two generations and the last test."""
     display = Display(Screen(file=StringIO(), width=100))
-    display.start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
+    display.on_training_start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
     seen = []
 
     def share() -> float:
@@ -31,11 +31,11 @@ def test_the_bar_never_runs_backwards() -> None:
 
     for generation in range(2):
         for phase, fraction in (("train", 0.0), ("train", 0.5), ("evaluate", 0.0), ("evaluate", 0.3), ("evolve", 0.0)):
-            display.progress(generation, phase, fraction)
+            display.on_progress(generation, phase, fraction)
             seen.append(share())
-        display.generation(ended(generation, np.ones(4)))
+        display.on_generation_end(ended(generation, np.ones(4)))
         seen.append(share())
-    display.progress(1, "champion", 0.0)
+    display.on_progress(1, "champion", 0.0)
     seen.append(share())
     assert seen == [0, 25, 50, 50, 50, 50, 50, 75, 100, 100, 100, 100, 100]
 
@@ -46,20 +46,20 @@ def test_the_time_left_falls_and_fits_into_a_narrow_terminal(monkeypatch: pytest
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     console = Screen(file=StringIO(), width=60)
     display = Display(console)
-    display.start(Start(make_plan(tiny(generations=5)), 1, Path("somewhere"), 0))
+    display.on_training_start(Start(make_plan(tiny(generations=5)), 1, Path("somewhere"), 0))
     told = []
 
     def show(seconds: float, phase: str) -> None:
         nonlocal now
         now = seconds
-        display.progress(1, phase, 0.1)
+        display.on_progress(1, phase, 0.1)
         with console.capture() as shown:
             console.print(display.view())
         told.append(shown.get().splitlines()[-1].partition("% ")[2].strip())
 
     show(50, "train")
     now = 140
-    display.generation(ended(0, np.ones(4), compiling=40.0))
+    display.on_generation_end(ended(0, np.ones(4), compiling=40.0))
     show(140, "train")
     show(220, "train")
     show(740, "evaluate")  # later than was expected
@@ -72,12 +72,12 @@ def test_it_is_drawn_as_often_as_eyes_can_follow(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Display, "view", lambda display: drawn.append(1) or view(display))
     screen = Screen(file=StringIO(), width=100, force_terminal=True)
     display = Display(screen)
-    display.start(Start(make_plan(tiny(generations=200)), 1, Path("somewhere"), 0))
+    display.on_training_start(Start(make_plan(tiny(generations=200)), 1, Path("somewhere"), 0))
     began = time.monotonic()
     for generation in range(200):
-        display.progress(generation, "train", 0.5)
-        display.generation(ended(generation, np.ones(4)))
-    display.finish(None)
+        display.on_progress(generation, "train", 0.5)
+        display.on_generation_end(ended(generation, np.ones(4)))
+    display.on_training_end(None)
     assert len(drawn) < 10 + 10 * (time.monotonic() - began)
     assert "200/200" in screen.file.getvalue()
 
@@ -86,7 +86,7 @@ def test_what_is_compiling_is_told_and_for_how_long(monkeypatch: pytest.MonkeyPa
     now = 0.0
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
     display = Display(Screen(file=StringIO(), width=60))
-    display.start(Start(make_plan(tiny(generations=9)), 1, Path("somewhere"), 3))
+    display.on_training_start(Start(make_plan(tiny(generations=9)), 1, Path("somewhere"), 3))
     told = []
     for moment, generation, phase, fraction in (
         (0.0, 3, "train", 0.0),
@@ -97,7 +97,7 @@ def test_what_is_compiling_is_told_and_for_how_long(monkeypatch: pytest.MonkeyPa
         (12.0, 4, "train", 0.0),
     ):
         now = moment
-        display.progress(generation, phase, fraction)
+        display.on_progress(generation, phase, fraction)
         with (console := Screen(file=StringIO(), width=60)).capture() as shown:
             console.print(display.view())
         told.append(shown.get().splitlines()[-1].partition("% ")[2].strip())
@@ -126,10 +126,10 @@ def test_where_a_table_is_drawn_in_its_place(
     file.isatty = lambda: terminal  # type: ignore[method-assign]
     screen = Screen(file=file, width=100)
     display = Display(screen)
-    display.start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
+    display.on_training_start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
     with screen.status("playing"):
-        display.generation(ended(0, np.ones(4)))
-    display.finish(None)
+        display.on_generation_end(ended(0, np.ones(4)))
+    display.on_training_end(None)
     assert ("\x1b[?25l" in file.getvalue()) == redraws
     assert ("generation 1/2  best 1" in file.getvalue()) == (not redraws)
     assert ("\x1b[1m" in file.getvalue()) == ("FORCE_COLOR" in variables or redraws)

@@ -39,11 +39,11 @@ class Harm(Callback):
     def __init__(self, run: Path, harm: Callable[[Path], object], before: bool):
         self._folder, self._harm, self._before = run / "tensorboard", harm, before
 
-    def start(self, event: Start) -> None:
+    def on_training_start(self, event: Start) -> None:
         if self._before:
             self._harm(self._folder)
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         if event.generation == 1 and not self._before:
             while not list(self._folder.glob("*")):
                 time.sleep(0.01)

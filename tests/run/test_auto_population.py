@@ -34,7 +34,7 @@ class Noted(Callback):
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         self.notes.append(message)
 
 

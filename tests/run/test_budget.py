@@ -162,7 +162,7 @@ def test_a_run_of_generations_gets_time(tmp_path: Path) -> None:
 class Enough(Callback):
     """Ends a run after its first generation."""
 
-    def generation(self, event: object) -> bool:
+    def on_generation_end(self, event: object) -> bool:
         return True
 
 

@@ -182,7 +182,7 @@ def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monke
 class Enough(Callback):
     """Ends a run after two generations."""
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         return event.generation == 1
 
 

@@ -28,7 +28,7 @@ class Until(Callback):
     def __init__(self, generation: int):
         self._last, self.heard = generation, -1
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         self.heard = event.generation
         return event.generation == self._last
 

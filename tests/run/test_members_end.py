@@ -42,7 +42,7 @@ class EndsAt(Callback):
     def __init__(self, generation: int):
         self.last = generation
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         return event.generation == self.last
 
 
@@ -280,7 +280,7 @@ class Memory(Callback):
         self.shards: list[weakref.ref[Any]] = []
         self.alive: list[int] = []
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         self.alive.append(sum(shard() is not None for shard in self.shards))
 
 

@@ -29,7 +29,7 @@ class Stop(Callback):
     def __init__(self, after: int):
         self._after = after
 
-    def generation(self, event: Any) -> bool:
+    def on_generation_end(self, event: Any) -> bool:
         return event.generation + 1 == self._after
 
 

@@ -112,13 +112,13 @@ class Signals(Callback):
         self._when, self._count, self._sign, self._under_way = (generation, phase), count, sign, under_way
         self.notes: list[str] = []
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
         if (generation, phase) == self._when and self._under_way == (fraction > 0):
             for _ in range(self._count):
                 signal.raise_signal(self._sign)
             self._when = None  # type: ignore[assignment]
 
-    def note(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         self.notes.append(message)
 
 

@@ -162,7 +162,7 @@ class Stop(Callback):
     def __init__(self, after: int):
         self.after = after
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         if event.generation == self.after:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -285,12 +285,12 @@ class Killer(Callback):
         self.heard = 0  # of deaths that a run has noticed: some processes have nothing more to do
         self.others = servers()  # of tests before
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
         if self.heard < self.times and not next(self.turns) and (found := sorted({*servers()} - {*self.others})):
             self.killed.append(int(self.draw.choice(found)))
             os.kill(self.killed[-1], signal.SIGKILL)
 
-    def note(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         self.heard += "was killed by SIGKILL; it is started again" in message
 
 
@@ -349,7 +349,7 @@ def test_a_process_that_always_dies_ends_the_run_with_its_last_words(tmp_path: P
 
 def test_a_long_interval_is_abandoned_at_once(tmp_path: Path) -> None:
     class Signal(Callback):
-        def progress(self, generation: int, phase: str, done: float) -> None:
+        def on_progress(self, generation: int, phase: str, done: float) -> None:
             if (generation, phase, done) == (1, "train", 0):
                 threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
 

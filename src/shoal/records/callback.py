@@ -26,21 +26,24 @@ class Start(NamedTuple):
 class Callback:
     """Receives the events of a run. Methods do nothing; a subclass overrides those that it needs."""
 
-    def start(self, event: Start) -> None:
-        """The run starts or resumes."""
+    def on_training_start(self, event: Start) -> None:
+        """Called when a run starts or resumes."""
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
-        """`phase` (train, evaluate, evolve, champion) of a generation is `fraction` done."""
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
+        """Called at the start of a phase, and about twice a second while a generation trains.
 
-    def generation(self, event: Generation) -> bool | None:
-        """A generation has ended. Return True to stop the run; it can be resumed."""
+        phase: train, evaluate, evolve or champion. fraction: done of it, in [0, 1].
+        """
+
+    def on_generation_end(self, event: Generation) -> bool | None:
+        """Called after each generation. Return True to stop the run; it can be resumed."""
         return None
 
-    def note(self, message: str) -> None:
-        """A message to the user."""
+    def on_message(self, message: str) -> None:
+        """Called with each message to the user."""
 
-    def finish(self, result: dict[str, Any] | None) -> None:
-        """The run has ended. result: None if it was stopped or failed."""
+    def on_training_end(self, result: dict[str, Any] | None) -> None:
+        """Called at the end. result: contents of result.json; None after a failure or an interruption."""
 
 
 def about_method(plan: Plan) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Display(Callback):
         self._columns: dict[str, Column] = {}
         self._noted: set[str] = set()
 
-    def start(self, event: Start) -> None:
+    def on_training_start(self, event: Start) -> None:
         plan, run_dir, generation = event.plan, event.run_dir, event.generation
         e, method = plan.experiment, plan.method
         self._plan, self._total, self._done = plan, e.generations, generation
@@ -105,7 +105,7 @@ class Display(Callback):
         if self._live is not None:
             self._live.start()
 
-    def progress(self, generation: int, phase: str, fraction: float) -> None:
+    def on_progress(self, generation: int, phase: str, fraction: float) -> None:
         self._compiles = generation == self._first and fraction == 0 and phase in ("train", "evaluate")
         if self._phase != (name := PHASES.get(phase, "final evaluation")):
             self._entered, self._phase = time.monotonic(), name  # in this order: another thread reads them
@@ -113,7 +113,7 @@ class Display(Callback):
         self._fraction = {"train": fraction, "champion": 0.0}.get(phase, 1.0)
         self._renew()
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         self._compiling += event.timing["compile"]
         self._ended, self._fraction, self._done = time.monotonic(), 0.0, event.generation + 1
         progress = self._plan.progress(self._done, event.steps + event.evaluation_steps, event.timing["seconds"])
@@ -132,15 +132,15 @@ class Display(Callback):
         for what, members in _troubles(event).items():
             if len(members) and what not in self._noted:
                 self._noted.add(what)
-                self.note(f"generation {self._done}, {_named(members)}: {what}")
+                self.on_message(f"generation {self._done}, {_named(members)}: {what}")
         of = event.metrics
         if event.generation == 0 and "returns/min" in of and of["returns/min"][0] == of["returns/max"][0]:
-            self.note(ALIKE)
+            self.on_message(ALIKE)
 
-    def note(self, message: str) -> None:
+    def on_message(self, message: str) -> None:
         self._console.print(message, style="yellow", soft_wrap=True)
 
-    def finish(self, result: dict[str, Any] | None) -> None:
+    def on_training_end(self, result: dict[str, Any] | None) -> None:
         if self._live is not None:
             self._phase = ""
             self._live.stop()
@@ -187,7 +187,7 @@ class SignalsOutsideRun(Callback):
         self._before = {number: signal.getsignal(number) for number in SIGNALS}
         self._over = False
 
-    def finish(self, result: dict[str, Any] | None) -> None:
+    def on_training_end(self, result: dict[str, Any] | None) -> None:
         self._over = True
 
     def handle(self, number: int) -> None:

@@ -38,7 +38,7 @@ class TensorBoard(Callback):
     27 ms in place of 2 (tried with 2.6.5). A folder for each resume shows one run as several, which overlap.
     """
 
-    def start(self, event: Start) -> None:
+    def on_training_start(self, event: Start) -> None:
         self._run_dir, self._plan, self._note = event.run_dir, event.plan, event.note
         self._folder = event.run_dir / "tensorboard"
         self._error: Exception | None = None
@@ -66,7 +66,7 @@ class TensorBoard(Callback):
         with os.fdopen(open_descriptor(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
             RecordWriter(file).write(event.SerializeToString())
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         self._note_error()
         if self._error is None:
             self._waiting.append(event)
@@ -118,7 +118,7 @@ class TensorBoard(Callback):
             event = Event(wall_time=time.time(), step=rows.step, summary=Summary(value=values))
             self._append(self._file, event)
 
-    def finish(self, result: dict[str, Any] | None) -> None:
+    def on_training_end(self, result: dict[str, Any] | None) -> None:
         if hasattr(self, "_pool"):
             self._ending.set()
             self._pool.shutdown()

@@ -42,13 +42,13 @@ class WandbRuns(Callback):
         self._settings = settings
         self._runs: dict[str, Any] = {}
 
-    def start(self, event: Start) -> None:
+    def on_training_start(self, event: Start) -> None:
         self._resolved, self._run_dir = event.plan, event.run_dir
         self._config = plain(to_dict(event.plan.experiment)) | {"provenance": dict(event.provenance)}
         self._ids = self._known(event)
         self._run(POPULATION)  # raises BadInput before anything is trained
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         points: dict[str, dict[str, float]] = {}
         for name, value, member in scalars(event.rows, self._resolved):
             if not math.isnan(value):
@@ -57,7 +57,7 @@ class WandbRuns(Callback):
         for run, values in points.items():
             self._run(run).log(values | {STEPS: event.rows.step}, step=event.generation)
 
-    def finish(self, result: dict[str, Any] | None) -> None:
+    def on_training_end(self, result: dict[str, Any] | None) -> None:
         if result is not None and (best := result["champion"]) is not None and POPULATION in self._runs:
             found = {"champion/test": best["evaluation"]["mean"], "champion/uid": best["uid"]}
             self._runs[POPULATION].summary.update(found)

@@ -80,7 +80,7 @@ class Control:
         self.attend()
         if done:
             for callback in self.callbacks:
-                callback.progress(self._generation, self._phase, done / self.iterations)
+                callback.on_progress(self._generation, self._phase, done / self.iterations)
 
     def enter(self, generation: int, phase: str) -> None:
         """Begin a phase of a generation: train, evaluate, evolve, champion."""
@@ -88,7 +88,7 @@ class Control:
         if phase == "train":
             self._began = time.perf_counter()
         for callback in self.callbacks:
-            callback.progress(generation, phase, 0.0)
+            callback.on_progress(generation, phase, 0.0)
 
     @property
     def chunk(self) -> int:
@@ -100,4 +100,4 @@ class Control:
     def note(self, message: str) -> None:
         """Something the user should know."""
         for callback in self.callbacks:
-            callback.note(message)
+            callback.on_message(message)

@@ -46,7 +46,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
     try:
         with callbacks_attributed(c.experiment.env_name), ThreadPoolExecutor(1, "saver") as saver:
             for callback in c.control.callbacks:
-                callback.start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
+                callback.on_training_start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
             try:
                 while not state.over(c.plan):
                     state, event, as_last = _live(c, state)
@@ -81,7 +81,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
         raise
     finally:
         for callback in c.control.callbacks:
-            callback.finish(summary)
+            callback.on_training_end(summary)
     return summary
 
 
@@ -199,7 +199,7 @@ def _record(c: Context, state: State, event: Generation, stop: bool, rested: boo
     enough = due = False
     if c.leading:
         began, every = time.perf_counter(), c.experiment.checkpoint.every
-        answers = [callback.generation(event) for callback in c.control.callbacks]
+        answers = [callback.on_generation_end(event) for callback in c.control.callbacks]
         event.timing["record"] = time.perf_counter() - began
         enough = any(answers)
         due = enough or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0)

@@ -33,7 +33,7 @@ def replay(run: Path, *, callbacks: Sequence[Callback] = (), **how: Any) -> Resu
 
     def note(message: str) -> None:
         for callback in callbacks:
-            callback.note(message)
+            callback.on_message(message)
 
     return train(follower(run, note=note, **how), callbacks)
 

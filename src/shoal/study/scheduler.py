@@ -200,12 +200,12 @@ class Scheduler(Callback):
         for other_key, why in stranded(self._study, [key] if failure is not None else []).items():
             self._console.print(f"{' '.join(other_key.parts)}: {why}", soft_wrap=True)
 
-    def start(self, event: Start) -> None:
+    def on_training_start(self, event: Start) -> None:
         self._plan, self._part = event.plan, 0
         if self._parts > 1:
             self._part = int(event.run_dir.name)
 
-    def generation(self, event: Generation) -> None:
+    def on_generation_end(self, event: Generation) -> None:
         if self._lease is not None:
             self._lease.check()
         share = self._plan.progress(event.generation + 1, event.steps + event.evaluation_steps, event.timing["seconds"])

@@ -55,7 +55,7 @@ class _Watch(Callback):
     def __init__(self) -> None:
         self.events: list[Generation] = []
 
-    def generation(self, event: Generation) -> bool:
+    def on_generation_end(self, event: Generation) -> bool:
         self.events.append(event)
         return len(self.events) == 2
 
