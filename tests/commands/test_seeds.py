@@ -22,7 +22,7 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     _, _, _, *rest = flags(tmp_path)
     command = ["train", "--seeds", "3", "7", *rest]
-    folder, ended = tmp_path / "runs/CartPole-v1-ppo-seeds", Display.generation
+    folder, ended = tmp_path / "runs/CartPole-v1-ppo-seeds", Display.on_generation_end
 
     def stop(self: Display, event: Any) -> None:
         ended(self, event)
@@ -30,7 +30,7 @@ def test_the_command_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: p
             signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Display, "generation", stop)
+        patch.setattr(Display, "on_generation_end", stop)
         outcome = shoal(*command, "--quiet")
     assert outcome.code == 3
     said(*outcome.out.splitlines()[-1:])
