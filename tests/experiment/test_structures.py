@@ -149,3 +149,12 @@ def test_choices_that_are_refused(given: dict[str, Any], said: Said) -> None:
     with pytest.raises(BadInput) as error:
         planned(several(**given))
     said(error.value)
+
+
+@pytest.mark.parametrize("choices", [[4, 1], [1, 4]], ids=str)
+def test_limits_hold_in_all_structures(choices: list[int]) -> None:
+    """`update_ratio` is at most `updates_per_step`, of each structure."""
+    replay = {"environments": 2, "rollout": 16, "capacity": 64, "batch": 4, "warm_up": 16}
+    given = {"env": "Pendulum-v1", "agent": "td3", "config": replay | {"updates_per_step": {"choices": choices}}}
+    with pytest.raises(BadInput, match=r"hyper.update_ratio = 4: must lie within \[0, 1\]"):
+        planned(several(**given, hyper={"update_ratio": 4.0}, space={}))

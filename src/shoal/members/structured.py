@@ -73,6 +73,9 @@ class Structured(GradientTrained):
     def __init__(self, kinds: Sequence[GradientTrained], place: Callable[[Mapping[str, Any]], Any]):
         super().__init__(kinds[0].environment, kinds[0].learner, kinds[0].copies_replay)
         self.kinds, self.place = kinds, place
+        limits = [kind.tunable.limits for kind in kinds]
+        common = {x: (max(of[x][0] for of in limits), min(of[x][1] for of in limits)) for x in limits[0]}
+        self.tunable = self.tunable._replace(narrower=common)
 
     def acting_with(self, hyper: Mapping[str, float]) -> Acting:
         return self.kinds[int(self.place(hyper))].acting
