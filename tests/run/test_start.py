@@ -108,6 +108,16 @@ def test_hyperparameters_that_only_one_of_them_tunes_are_those_of_the_file(first
     assert set(begun[f"{HYPER}epochs"]) <= {1, 2, 3}
 
 
+def test_default_members_hold_the_defaults_after_a_warm_start(first: Path) -> None:
+    """With the weights of the earlier run; hyperparameters of the others go on."""
+    end, begun = saved(first), at_the_start(after(first, method={"name": "pbt", "default_members": 0.5}))
+    same(learned(begun), learned(end))
+    rates, before = begun[f"{HYPER}learning_rate"], end[f"{HYPER}learning_rate"]
+    np.testing.assert_array_equal(rates[:2], np.full(2, 3e-4, np.float32))
+    np.testing.assert_array_equal(rates[2:], before[2:])
+    assert (before[:2] != rates[:2]).all()
+
+
 def test_all_members_begin_as_a_champion(first: Path) -> None:
     champion = load_file(first / "champion" / "state.safetensors")
     begun = at_the_start(after(first, init_from=str(first / "champion")))

@@ -51,6 +51,10 @@ class Method(ABC):
         """True where members may copy one another."""
         return False
 
+    def holds_defaults(self, uid: np.ndarray, population: int) -> np.ndarray:
+        """Mark the members that hold the default hyperparameters for the whole run, bool [N]."""
+        return np.zeros(len(uid), bool)
+
     def tuned_alone(self, population: int) -> bool:
         """True where, of a population of this size, too few members are tuned for one to copy another."""
         return False

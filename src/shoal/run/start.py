@@ -178,7 +178,9 @@ def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> 
     uid = first + np.arange(c.experiment.population)
     evolution, hyper = c.plan.evolver.init(derive((c.experiment.seed,), 0, "hyper"), uid)
     if warm_start is not None:
-        hyper |= {name: np.append(x, hyper[name][len(x) :]) for name, x in warm_start.hyper.items()}
+        held = c.plan.method.holds_defaults(uid, c.experiment.population)
+        for name, x in warm_start.hyper.items():
+            hyper[name] = np.where(held, hyper[name], np.append(x, hyper[name][len(x) :]))
     members = c.members(uids)
     rows = members.shard.uid - first
     learned = None if warm_start is None else [warm_start.learned[row] for row in rows]
