@@ -13,14 +13,16 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from shoal.core import run_files
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.backend import on_jax
 from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
+from shoal.experiment.files import read
 from shoal.experiment.plan import Plan, make_plan
-from shoal.experiment.trust import open_run
+from shoal.experiment.trust import check_code
 from shoal.members.devices import prepare
 from shoal.members.protocol import Pause
 from shoal.run import checkpoint
@@ -40,7 +42,10 @@ def best_of_workers(workspace: str | Path, trust_code: bool = False) -> Path:
     ended; one that goes on, or was killed, has none. Raises BadInput.
     """
     prepare()
-    plan = make_plan(alone(open_run(Path(workspace), trust_code)))
+    experiment = read(Path(workspace) / run_files.EXPERIMENT)
+    if not trust_code:
+        check_code(experiment, {})
+    plan = make_plan(alone(experiment))
     with closing(plan.kind):
         best = select_among_workers(Path(workspace), plan)
     if best is None:
