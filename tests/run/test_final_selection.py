@@ -18,6 +18,7 @@ from support.messages import shown
 from support.runs import Signals, rows, tiny
 
 from shoal.core.contenders import ChampionSoFar
+from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import derive
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
@@ -271,3 +272,13 @@ def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monk
     assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 1, "known already"
     (tmp_path / FILE).unlink()
     assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 2
+
+
+def test_the_file_of_a_workspace_is_no_link(tmp_path: Path) -> None:
+    """As in a run: nothing is read through one."""
+    for folder in ("workers", "slots"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "elsewhere.yaml").write_text("env: CartPole-v1\n")
+    (tmp_path / "experiment.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    with pytest.raises(BadInput, match="link"):
+        best_of_workers(tmp_path)

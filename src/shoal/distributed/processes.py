@@ -21,7 +21,7 @@ from shoal.distributed.exchange import Exchange
 from shoal.distributed.returns import Returns
 from shoal.distributed.synchronous import Synchronous
 from shoal.experiment.experiment import ExchangeSettings, Experiment
-from shoal.experiment.files import differences, dump, read
+from shoal.experiment.files import differences, dump, of_workspace
 from shoal.experiment.plan import Plan
 from shoal.members.protocol import Pause, Setup
 
@@ -143,7 +143,7 @@ class WorkspaceWorkers(Processes):
         own = [name for name in OWN if not (plan.kind.sampled and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
-        space.settle(dump(common), lambda path: differences(common, read(path)))
+        space.settle(dump(common), lambda path: differences(common, of_workspace(path.parent)))
         return plan._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 
     @property

@@ -69,20 +69,32 @@ def text_of(path: Path, read: Callable[[Path], bytes] = read_named) -> str:
 
 def of_run(run: Path) -> Experiment:
     """The experiment of a run directory. Raises BadInput."""
-    fields = fields_of_run(run)
-    with blame(run / run_files.EXPERIMENT):
-        return from_dict(fields)
+    return _experiment(run, fields_of_run(run))
+
+
+def of_workspace(workspace: Path) -> Experiment:
+    """The experiment that all workers of a workspace have in common. Raises BadInput."""
+    return _experiment(workspace, _fields(workspace))
 
 
 def fields_of_run(run: Path) -> dict[str, Any]:
     """The fields that experiment.yaml of a run states. Raises BadInput where it is missing, or was emptied or damaged."""
-    file = run / run_files.EXPERIMENT
     if run_files.is_workspace(run):
-        worker = next(iter(sorted((run / "workers").glob("[!.]*"))), run / "workers" / "NAME")
+        worker = [*sorted((run / "workers").glob("[!.]*")), run / "workers" / "NAME"][0]
         advice = f"name the run of a worker, such as {worker}; the command that started it continues it"
         raise BadInput(f"{run} is a workspace: {advice}")
+    return _fields(run)
+
+
+def _experiment(folder: Path, fields: dict[str, Any]) -> Experiment:
+    with blame(folder / run_files.EXPERIMENT):
+        return from_dict(fields)
+
+
+def _fields(folder: Path) -> dict[str, Any]:
+    file = folder / run_files.EXPERIMENT
     if not lexists(file):
-        raise no_run(run)
+        raise no_run(folder)
     with blame(file):
         values = read_yaml(text_of(file, read_file))
         if not isinstance(values, dict) or not values:

@@ -13,14 +13,13 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shoal.core import run_files
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.backend import on_jax
 from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
-from shoal.experiment.files import read
+from shoal.experiment.files import of_workspace
 from shoal.experiment.plan import Plan, make_plan
 from shoal.experiment.trust import check_code
 from shoal.members.devices import prepare
@@ -42,7 +41,7 @@ def best_of_workers(workspace: str | Path, trust_code: bool = False) -> Path:
     ended; one that goes on, or was killed, has none. Raises BadInput.
     """
     prepare()
-    experiment = read(Path(workspace) / run_files.EXPERIMENT)
+    experiment = of_workspace(Path(workspace))
     if not trust_code:
         check_code(experiment, {})
     plan = make_plan(alone(experiment))
