@@ -21,11 +21,11 @@ def schedule(path: Path) -> list[dict[str, Any]]:
     Columns: generation (from 0), uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
-    return _rows(read_run(path))
+    return schedule_of(read_run(path))
 
 
-def _rows(run: Run) -> list[dict[str, Any]]:
-    """The rows of `schedule`."""
+def schedule_of(run: Run) -> list[dict[str, Any]]:
+    """The rows of `schedule` of a run that was read."""
     table, rows = run.lineage, []
     for row, column in zip(*run.trace, strict=True):
         steps = table.steps[row, column]
@@ -47,7 +47,7 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
     """
     exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_run(path)
     rows: list[dict[str, Any]] = [
-        {name: x if name in exact else shortest(x) for name, x in row.items()} for row in _rows(run)
+        {name: x if name in exact else shortest(x) for name, x in row.items()} for row in schedule_of(run)
     ]
     for row in rows:
         row["generation"] += 1
@@ -55,7 +55,7 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
             if (place := row.get(name)) is not None:
                 row[name] = deepcopy(listed[int(place)])  # YAML would refer from one row to another
     if not rows:
-        raise no_schedule(path)
+        raise no_schedule(path, run)
     if format == "csv":
         write_csv(rows, rows[0], out)
     elif format == "yaml":
@@ -65,9 +65,9 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
         out.write("\n")
 
 
-def no_schedule(path: Path) -> BadInput:
+def no_schedule(path: Path, run: Run) -> BadInput:
     """Describe why a run has no schedule."""
-    if len(read_run(path).lineage.generations):
+    if len(run.lineage.generations):
         return BadInput(f"{path} has no schedule: no member ever had a finite fitness, so there is no champion")
     return BadInput(f"{path} has no schedule yet: its first generation has not ended")
 

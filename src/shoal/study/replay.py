@@ -22,8 +22,9 @@ from shoal.methods import METHODS
 from shoal.methods.parts import method_of
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
+from shoal.report.lineage import Lineage
 from shoal.report.run import read_run
-from shoal.report.schedule import no_schedule, schedule
+from shoal.report.schedule import no_schedule, schedule_of
 from shoal.run.loop import Result, train
 from shoal.trainers.live import LIVE, translate
 
@@ -62,21 +63,21 @@ def follower(
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
     run_dir = str(absolute(run_dir or _beside(run)))  # before the environment is made
-    name, tuned = experiment.method_name, sorted(experiment.space or ())
+    record, name, tuned = read_run(run), experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # the run is a replay itself
         made = method_of(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
-    elif not read_run(run).method.tunes:
+    elif not record.method.tunes:
         raise BadInput(f"{run} has no schedule: method {name} tunes nothing")
     if not tuned:
         raise BadInput(f"{run} has no schedule: its space is empty, so nothing was tuned")
-    found = schedule(run)
+    found = schedule_of(record)
     if not found:
-        raise no_schedule(run)
+        raise no_schedule(run, record)
     if missing := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule: its lineage has no values of {', '.join(missing)}")
-    each = zip(found, _intervals(run, found, experiment.population), strict=True)
+    each = zip(found, _intervals(run, record.lineage, found, experiment.population), strict=True)
     rows = [{name: row[name] for name in tuned} for row, times in each for _ in range(times)]
     if file is None:
         trained = replace(with_structure(experiment, found[-1]), init_from=None)
@@ -109,12 +110,11 @@ def _beside(run: Path) -> Path:
     return Path(f"{workspace}-{run.name}-replay" if is_workspace(workspace) else f"{run}-replay")
 
 
-def _intervals(run: Path, found: list[dict[str, Any]], population: int) -> list[int]:
+def _intervals(run: Path, lineage: Lineage, found: list[dict[str, Any]], population: int) -> list[int]:
     """The intervals of each generation of a schedule: more than one where other members had ended. Raises BadInput."""
     steps = [row["steps"] for row in found]
-    if read_run(run).lineage.present.all():  # no member ended; those of external trainers may make longer generations
-        return [1] * len(found)
-    if None in steps or steps[0] <= 0:
+    # Where no member ended, each is one: external trainers may make longer generations, and need not report their steps.
+    if lineage.present.all() or None in steps or steps[0] <= 0:
         return [1] * len(found)
     until = [round(made / steps[0]) for made in steps]
     lasted = [after - before for before, after in pairwise([0, *until])]
