@@ -60,8 +60,9 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
         found = np.array([number(read_run(run).tested.get("mean")) for run in runs])
         scores = found[np.isfinite(found)]
         if len(scores) > 1:
-            error, of = scores.std(ddof=1) / np.sqrt(len(scores)), f" of {len(runs)}" * (len(scores) < len(runs))
-            console().print(f"mean of {len(scores)}{of} seeds: {scores.mean():.4g} ± {error:.2g}")
+            error = scores.std(ddof=1) / np.sqrt(len(scores))
+            counted = f"{len(runs)}" if len(scores) == len(runs) else f"{len(scores)} of {len(runs)}"
+            console().print(f"mean of {counted} seeds: {scores.mean():.4g} ± {error:.2g}")
         if len(scores) == len(runs):
             return code
         diverged = ", ".join(str(seed) for seed, score in zip(seeds, found, strict=True) if not np.isfinite(score))
