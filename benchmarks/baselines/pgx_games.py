@@ -33,7 +33,7 @@ def on_one_core() -> None:
 def random_play(reset: Callable, step: Callable, legal: Callable, games: int, seconds: float) -> dict[str, float]:
     """Moves per second of all games together, by uniformly random legal play; seconds of compiling; mean moves per game.
 
-    reset: (key) -> position, with what the seat to move observes
+    reset: (key) -> position, with what the player to move observes
     step:  (key, position, action) -> (position, reward, over), where a new game begins as one is over
     legal: (position) -> bool [A]
     """

@@ -1,7 +1,7 @@
 """One agent by self-play that plays half of its games against its own past, as an arm of the study of games.
 
 Used as `agent: benchmarks.studies.own_past:ppo`, from the folder that holds `benchmarks`. In the second half of the
-environments a past policy plays seat 0 or seat 1: a snapshot, drawn anew for every update, uniformly among those taken.
+environments a past policy plays player 0 or player 1: a snapshot, drawn anew for every update, uniformly among those taken.
 Its moves count as moves, and are not learned from.
 """
 
@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.agents.ppo import ppo as latest_ppo
-from shoal.core.spec import SEAT, Spec
+from shoal.core.spec import PLAYER, Spec
 from shoal.core.types import Agent, Member, Rollout
 
 EVERY = 18  # updates from one snapshot to the next
@@ -46,7 +46,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
         environment = jnp.arange(agent.environments)
         against_past = environment >= agent.environments // 2
-        of_another = against_past & (obs[SEAT] == environment % 2)
+        of_another = against_past & (obs[PLAYER] == environment % 2)
         log_prob = jnp.where(of_another, jnp.nan, acted.log_prob)
         return jnp.where(of_another, other, action), carry, acted._replace(log_prob=log_prob)
 

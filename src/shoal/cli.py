@@ -143,23 +143,23 @@ def play(
     member: Member = None,
     generation: Generation = None,
     sampled: Sampled = False,
-    seat: Annotated[Literal[0, 1] | None, flag("N", "of a game: play this seat yourself, 0 or 1")] = None,
+    player: Annotated[Literal[0, 1] | None, flag("N", "of a game: play as this player, 0 or 1")] = None,
     trust_code: Trust = False,
 ) -> int:
     """Record a video of the champion of a run, of another member, or of all; or show them in a window.
 
-    A game is printed move by move. With --seat you play it in the terminal, against the champion.
+    A game is printed move by move. With --player you play it in the terminal, against the champion.
     """
     from shoal.commands.video import play as show_episodes
     from shoal.experiment.files import of_run
 
     look_here(trust_code)
-    if seat is not None or of_run(run).fitness.exact:
+    if player is not None or of_run(run).fitness.exact:
         from shoal.commands.games import load_player, show_games
 
         if video is not None or live or population or sampled:
             raise BadInput("a game is printed: leave out --video, --live, --population and --sampled")
-        return show_games(load_player(run, trust_code, member, generation), range(seed, seed + episodes), seat)
+        return show_games(load_player(run, trust_code, member, generation), range(seed, seed + episodes), player)
     which, video = (population, member, generation, sampled), video or Path("champion.mp4")
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)

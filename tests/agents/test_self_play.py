@@ -1,4 +1,4 @@
-"""One learner in both seats: advantages and gradients of PPO on Kuhn poker, written out in NumPy."""
+"""One learner as both players: advantages and gradients of PPO on Kuhn poker, written out in NumPy."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Player:
 
     def __init__(self, params: np.ndarray, tables: Tables):
         weights = params.reshape(-1, 3)
-        scores = tables.sees @ weights[:-1] + weights[-1]
+        scores = tables.information_state @ weights[:-1] + weights[-1]
         self.log_policy = scores[:, :2] - np.log(np.exp(scores[:, :2]).sum(-1, keepdims=True))
         self.value = scores[:, 2]
 
 
 def played(tables: Tables, player: Player, rng: np.random.Generator) -> list[list[tuple[int, int, float]]]:
-    """In each of B environments T steps: information set, action, payoff of seat 0 after it; NaN where the game goes on."""
+    """In each of B environments T steps: information set, action, payoff of player 0 after it; NaN within a game."""
 
     def after_chance(node: int) -> int:
-        while tables.seat[node] == CHANCE:
+        while tables.player[node] == CHANCE:
             node = tables.child[node, rng.choice(tables.chance.shape[1], p=tables.chance[node])]
         return node
 
@@ -44,7 +44,7 @@ def played(tables: Tables, player: Player, rng: np.random.Generator) -> list[lis
             row = int(tables.information_set[node])
             action = int(rng.random() < np.exp(player.log_policy[row, 1]))
             node = after_chance(tables.child[node, action])
-            over = tables.seat[node] == OVER
+            over = tables.player[node] == OVER
             steps.append((row, action, float(tables.payoff[node]) if over else np.nan))
             node = after_chance(0) if over else node
         every.append(steps)
@@ -52,19 +52,19 @@ def played(tables: Tables, player: Player, rng: np.random.Generator) -> list[lis
 
 
 def advantages(tables: Tables, player: Player, steps: list[tuple[int, int, float]]) -> np.ndarray:
-    """Of each step of an environment, by looking ahead along the moves of its own seat."""
+    """Of each step of an environment, by looking ahead along the moves of its own player."""
     mover = tables.mover
 
     def advantage(t: int) -> float:
-        seat, value = mover[steps[t][0]], player.value[steps[t][0]]
-        sign = 1 - 2 * seat
+        own, value = mover[steps[t][0]], player.value[steps[t][0]]
+        sign = 1 - 2 * own
         for later in range(t, T):
             if not np.isnan(payoff := steps[later][2]):
                 return sign * payoff - value
             row = steps[later + 1][0]
             if later + 1 == T:  # what is known there is the value of whoever moves
                 return DISCOUNT * player.value[row] * (sign * (1 - 2 * mover[row])) - value
-            if mover[row] == seat:
+            if mover[row] == own:
                 return DISCOUNT * player.value[row] - value + DISCOUNT * TRACE * advantage(later + 1)
         raise AssertionError
 
@@ -73,12 +73,12 @@ def advantages(tables: Tables, player: Player, steps: list[tuple[int, int, float
 
 @pytest.mark.parametrize("opponents", [0, B // 2])
 def test_gradients_are_those_of_numpy(opponents: int) -> None:
-    """In so many environments another policy plays one of the seats."""
+    """In so many environments another policy plays one of the players."""
     environment = of_game(Kuhn())
     tables: Any = environment.game
     agent = ppo(environment.spec, layers=[], rollout=T, environments=B, minibatches=1, normalise_rewards=False)
     rng = np.random.default_rng(0)
-    params = rng.normal(size=(tables.sees.shape[1] + 1) * 3) * 0.5
+    params = rng.normal(size=(tables.information_state.shape[1] + 1) * 3) * 0.5
     player = Player(params, tables)
     games = played(tables, player, rng)
     rows, action, payoff = (np.array(x).T for x in zip(*(zip(*steps, strict=True) for steps in games), strict=True))

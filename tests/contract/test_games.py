@@ -34,18 +34,21 @@ def tables_of(name: str) -> Tables:
     return tabulate(Connect(3, 3, 3) if name == "connect" else GAMES[name]())
 
 
-def as_recorded(name: str, sees: np.ndarray) -> np.ndarray:
-    """What OpenSpiel's tensor of the same information set is: boards have no seats there, and other planes."""
+def as_recorded(name: str, information_state: np.ndarray) -> np.ndarray:
+    """What OpenSpiel's tensor of the same information set is: boards have no players there, and other planes."""
     if name not in ("tic_tac_toe", "connect"):
-        return sees
-    planes = sees[2:].reshape(3, -1)
+        return information_state
+    planes = information_state[2:].reshape(3, -1)
     return (planes[::-1] if name == "tic_tac_toe" else planes).reshape(-1)
 
 
 def policies_of(name: str, tables: Tables) -> np.ndarray:
     """Uniform and random policies [POLICIES, I, A]."""
-    rows = [as_recorded(name, sees) for sees in tables.sees]
-    every = [[weights(policy, sees, len(tables.names)) for sees in rows] for policy in range(POLICIES)]
+    rows = [as_recorded(name, information_state) for information_state in tables.information_state]
+    every = [
+        [weights(policy, information_state, len(tables.action_names)) for information_state in rows]
+        for policy in range(POLICIES)
+    ]
     legal = np.array(every) * tables.legal
     return legal / legal.sum(-1, keepdims=True)
 
@@ -57,7 +60,7 @@ def test_random_games_are_as_in_open_spiel(name: str) -> None:
     for actions, moves, payoff_ in RECORDED[name]["games"]:
         node, expected, hidden = 0, iter(moves), []
         for action in actions:
-            if tables.seat[node] == CHANCE:
+            if tables.player[node] == CHANCE:
                 deck = [x for x in range(len(tables.chance[0])) if name == "liars_dice" or x not in hidden]
                 hidden.append(action)
                 node = tables.child[node, deck.index(action)]
@@ -67,7 +70,7 @@ def test_random_games_are_as_in_open_spiel(name: str) -> None:
             assert numbers.setdefault(number, row) == row
             assert sum(1 << i for i in np.flatnonzero(tables.legal[row]).tolist()) == legal
             node = tables.child[node, action]
-        assert tables.seat[node] == OVER
+        assert tables.player[node] == OVER
         assert tables.payoff[node] == payoff_
     assert len(set(numbers.values())) == len(numbers)
 
@@ -88,7 +91,7 @@ def test_best_play_cannot_be_exploited() -> None:
     bets = {"100": {"": 1 / 3, "b": 0, "p": 1 / 3, "pb": 0}, "010": {"": 0, "b": 1 / 3, "p": 0, "pb": 2 / 3}}
     bets |= {"001": {"": 1, "b": 1, "p": 1, "pb": 1}}
     moves = {"000000": "", "010000": "b", "100000": "p", "100100": "pb"}
-    told = ["".join(str(int(x)) for x in sees[2:]) for sees in kuhn.sees]
+    told = ["".join(str(int(x)) for x in information_state[2:]) for information_state in kuhn.information_state]
     bet = np.array([bets[x[:3]][moves[x[3:]]] for x in told])
     policy = np.stack([1 - bet, bet], -1)[None]
     assert exploitability(kuhn, policy) == pytest.approx(0, abs=1e-12)
@@ -97,17 +100,17 @@ def test_best_play_cannot_be_exploited() -> None:
     best = np.zeros(board.legal.shape)
     for first, end in reversed(board.levels):
         for node in range(first, end):
-            if (seat := board.seat[node]) != OVER:
+            if (player := board.player[node]) != OVER:
                 row = board.information_set[node]
-                after = np.where(board.legal[row], value[board.child[node]] * (1 - 2 * seat), -np.inf)
+                after = np.where(board.legal[row], value[board.child[node]] * (1 - 2 * player), -np.inf)
                 best[row, after.argmax()] = 1
-                value[node] = after.max() * (1 - 2 * seat)
+                value[node] = after.max() * (1 - 2 * player)
     assert value[0] == 0
     assert exploitability(board, best[None]) == 0
 
 
 def test_payoffs_are_those_of_the_rules_of_kuhn_poker() -> None:
-    """Who always bets wins the ante of who always passes, in either seat; and random policies as their games are walked."""
+    """Who always bets wins the ante of who always passes, as either player; random policies as their games are walked."""
     tables = tables_of("kuhn")
     bet = np.random.default_rng(0).random((6, len(tables.legal)))
     bet[:2] = [[0], [1]]
@@ -128,7 +131,7 @@ def test_steps_follow_the_tables() -> None:
     known = jax.tree.map(np.asarray, knowledge(tables))
     reset, step = jax.jit(jax.vmap(environment.reset)), jax.jit(jax.vmap(environment.step))
     node, obs = reset(jax.random.split(jax.random.key(0), 3000))
-    first = np.bincount(obs["knows"][:, 2:8].argmax(-1), minlength=6)
+    first = np.bincount(obs["information_state"][:, 2:8].argmax(-1), minlength=6)
     assert np.abs(first - 500).max() < 80
     for t in range(4):
         row = tables.information_set[np.asarray(node)]
@@ -137,9 +140,9 @@ def test_steps_follow_the_tables() -> None:
         action = (rng.random(tables.legal[row].shape) * tables.legal[row]).argmax(-1).astype(np.int32)
         after = tables.child[np.asarray(node), action]
         node, obs, reward, terminated, _ = step(jax.random.split(jax.random.key(t + 1), 3000), node, action)
-        chance = tables.seat[after] == CHANCE
+        chance = tables.player[after] == CHANCE
         np.testing.assert_array_equal(np.asarray(node)[~chance], after[~chance])
-        np.testing.assert_array_equal(terminated, tables.seat[np.asarray(node)] == OVER)
+        np.testing.assert_array_equal(terminated, tables.player[np.asarray(node)] == OVER)
         np.testing.assert_array_equal(reward, tables.payoff[np.asarray(node)])
         going = np.flatnonzero(~np.asarray(terminated))
         node, obs = jax.tree.map(
@@ -148,29 +151,29 @@ def test_steps_follow_the_tables() -> None:
 
 
 class Coins:
-    """A game of one move, after which chance tosses two coins: seat 0 wins what they show in binary."""
+    """A game of one move, after which chance tosses two coins: player 0 wins what they show in binary."""
 
-    names = ("toss",)
+    action_names = ("toss",)
 
-    def start(self) -> tuple[int, ...]:
+    def initial_state(self) -> tuple[int, ...]:
         return ()
 
-    def seat(self, state: tuple[int, ...]) -> int:
+    def current_player(self, state: tuple[int, ...]) -> int:
         return (0, CHANCE, CHANCE, OVER)[len(state)]
 
-    def outcomes(self, state: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
+    def chance_outcomes(self, state: tuple[int, ...]) -> list[tuple[float, tuple[int, ...]]]:
         return [(0.75, (*state, 0)), (0.25, (*state, 1))]
 
-    def moves(self, state: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
+    def children(self, state: tuple[int, ...]) -> dict[int, tuple[int, ...]]:
         return {0: (0,)}
 
-    def payoff(self, state: tuple[int, ...]) -> float:
+    def returns(self, state: tuple[int, ...]) -> float:
         return float(2 * state[1] + state[2])
 
-    def sees(self, state: tuple[int, ...]) -> list[int]:
+    def information_state(self, state: tuple[int, ...]) -> list[int]:
         return [1]
 
-    def show(self, state: tuple[int, ...]) -> str:
+    def to_string(self, state: tuple[int, ...]) -> str:
         return "a coin"
 
 
@@ -188,15 +191,15 @@ def test_chance_may_move_twice_after_a_move() -> None:
     ("name", "at_start", "after_a_move"), [("kuhn", 2, 0), ("leduc", 2, 1), ("liars_dice", 2, 0), ("connect", 0, 0)]
 )
 def test_chance_moves_as_often_as_the_rules_say(name: str, at_start: int, after_a_move: int) -> None:
-    """A card or a die for each seat at the start; only Leduc poker has a public card, after the first round."""
+    """A card or a die for each player at the start; only Leduc poker has a public card, after the first round."""
     assert _most_in_a_row(tables_of(name)) == (at_start, after_a_move)
     assert _most_in_a_row(tabulate(Coins())) == (0, 2)
 
 
 class Forgetful(Kuhn):
-    """A game that hides from seats how many moves there were."""
+    """A game that hides from players how many moves there were."""
 
-    def sees(self, state: Any) -> list[int]:
+    def information_state(self, state: Any) -> list[int]:
         return [1]
 
 
@@ -205,29 +208,32 @@ def failing(*_: Any) -> Any:
 
 
 LONGER: dict[str, Any] = {
-    "seat": lambda game, state: (0, 0, CHANCE, OVER)[len(state)],
-    "moves": lambda game, state: {0: (*state, 0)},
+    "current_player": lambda game, state: (0, 0, CHANCE, OVER)[len(state)],
+    "children": lambda game, state: {0: (*state, 0)},
 }
 WRONG: dict[str, dict[str, Any]] = {
-    "weights": {"outcomes": lambda game, state: [(1, (*state, 0)), (1, (*state, 1)), (2, (*state, 2))]},
-    "negative": {"outcomes": lambda game, state: [(1.5, (*state, 0)), (-0.5, (*state, 1))]},
-    "NaN": {"outcomes": lambda game, state: [(float("nan"), (*state, 0)), (1, (*state, 1))]},
-    "no outcome": {"outcomes": lambda game, state: []},
-    "too many actions": {"moves": lambda game, state: {0: (0,), 1: (1,)}},
-    "counted from 1": {"names": ("toss", "none"), "moves": lambda game, state: {1: (0,), 2: (1,)}},
-    "negative action": {"moves": lambda game, state: {-1: (0,)}},
-    "by name": {"moves": lambda game, state: {"toss": (0,)}},
-    "no action": {"moves": lambda game, state: {}},
-    "another seat": {"seat": lambda game, state: 2},
-    "no seat": {"seat": lambda game, state: None},
-    "no number": {"payoff": lambda game, state: float("nan")},
-    "too large": {"payoff": lambda game, state: 1e39},
-    "no move": {"seat": lambda game, state: (CHANCE, CHANCE, OVER)[len(state)], "payoff": lambda game, state: 0},
-    "sees NaN": {"sees": lambda game, state: [float("nan")]},
-    "sees more later": LONGER | {"sees": lambda game, state: [1, *state]},
+    "weights": {"chance_outcomes": lambda game, state: [(1, (*state, 0)), (1, (*state, 1)), (2, (*state, 2))]},
+    "negative": {"chance_outcomes": lambda game, state: [(1.5, (*state, 0)), (-0.5, (*state, 1))]},
+    "NaN": {"chance_outcomes": lambda game, state: [(float("nan"), (*state, 0)), (1, (*state, 1))]},
+    "no outcome": {"chance_outcomes": lambda game, state: []},
+    "too many actions": {"children": lambda game, state: {0: (0,), 1: (1,)}},
+    "counted from 1": {"action_names": ("toss", "none"), "children": lambda game, state: {1: (0,), 2: (1,)}},
+    "negative action": {"children": lambda game, state: {-1: (0,)}},
+    "by name": {"children": lambda game, state: {"toss": (0,)}},
+    "no action": {"children": lambda game, state: {}},
+    "another player": {"current_player": lambda game, state: 2},
+    "no player": {"current_player": lambda game, state: None},
+    "no number": {"returns": lambda game, state: float("nan")},
+    "too large": {"returns": lambda game, state: 1e39},
+    "no move": {
+        "current_player": lambda game, state: (CHANCE, CHANCE, OVER)[len(state)],
+        "returns": lambda game, state: 0,
+    },
+    "sees NaN": {"information_state": lambda game, state: [float("nan")]},
+    "sees more later": LONGER | {"information_state": lambda game, state: [1, *state]},
     "forgets": LONGER,
-    "payoff fails": {"payoff": failing},
-    "names fail": {"names": property(failing)},
+    "payoff fails": {"returns": failing},
+    "names fail": {"action_names": property(failing)},
 }
 
 
@@ -243,14 +249,14 @@ def test_what_is_wrong_with_a_game_of_ones_own(wrong: str, said: Said, monkeypat
 
 def test_tables_of_ones_own_are_checked(said: Said) -> None:
     kuhn = tables_of("kuhn")
-    for changes in ({"chance": 2 * kuhn.chance}, {"payoff": np.nan * kuhn.payoff}, {"seat": kuhn.seat + 1}):
+    for changes in ({"chance": 2 * kuhn.chance}, {"payoff": np.nan * kuhn.payoff}, {"player": kuhn.player + 1}):
         with pytest.raises(BadInput) as error:
             of_game(kuhn._replace(game=None, states=(), **changes))
         said(error.value)
 
 
 def test_games_of_ones_own(said: Said) -> None:
-    """A class, or tables; what seats see must tell apart what they can do."""
+    """A class, or tables; what players see must tell apart what they can do."""
     assert make(f"{Kuhn.__module__}:Kuhn", {}).spec == make("game:kuhn", {}).spec
     assert of_game(tables_of("kuhn")).spec == make("game:kuhn", {}).spec
     assert resolve("leduc") == "game:leduc"

@@ -133,21 +133,21 @@ def test_training_ends_with_the_command_that_shows_games(tmp_path: Path) -> None
 def test_commands_tell_exploitability_and_payoffs(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     champion = json.loads((run / "result.json").read_text())["champion"]
     assert f"exploitability {-champion['selection_fitness']:.4g} exactly" in shoal("evaluate", run).out
-    assert "0 a game (in seat 0 " in shoal("evaluate", run, "--against", run).out
+    assert "0 a game (as player 0 " in shoal("evaluate", run, "--against", run).out
     alone = shoal("play", run, "--episodes", "2")
     assert alone.out.count("wins") == 2 and "card " in alone.out and "pass " in alone.out
     monkeypatch.setattr("builtins.input", lambda prompt: "bet")
-    person = shoal("play", run, "--seat", "1", "--seed", "3")
-    assert "seat 1: bet" in person.out and "(" not in person.out
+    person = shoal("play", run, "--player", "1", "--seed", "3")
+    assert "player 1: bet" in person.out and "(" not in person.out
 
 
 def test_evaluate_tells_what_the_one_wins_from_the_other(run: Path) -> None:
-    """In each seat, by the rules of Kuhn poker."""
+    """As each player, by the rules of Kuhn poker."""
     champion, game = load_champion(run), tabulate(GAMES["kuhn"]())
     member = next(x for x in load_members(run) if x.uid != champion.uid)
     one, other = (by_rules(game, policy_of(x, game)) for x in (member, champion))
     told = shoal("evaluate", run, "--member", str(member.uid), "--against", run).out
-    found = re.search(r": (\S+) a game \(in seat 0 (\S+), in seat 1 (\S+)\)\n", told)
+    found = re.search(r": (\S+) a game \(as player 0 (\S+), as player 1 (\S+)\)\n", told)
     first, second = wins(one, other), -wins(other, one)
     assert found and [*map(float, found.groups())] == pytest.approx([(first + second) / 2, first, second], rel=1e-3)
     assert abs(first - second) > 1e-3
@@ -158,7 +158,7 @@ def test_a_person_may_leave_a_game(run: Path, monkeypatch: pytest.MonkeyPatch, s
         raise EOFError
 
     monkeypatch.setattr("builtins.input", closed)
-    left = shoal("play", run, "--seat", "1", "--seed", "3")
+    left = shoal("play", run, "--player", "1", "--seed", "3")
     assert left.code == 2
     said(left.err)
 
@@ -184,7 +184,7 @@ def test_a_person_names_a_move_or_its_number(
 
 
 class Unshown(Kuhn):
-    def show(self, state: Any) -> str:
+    def to_string(self, state: Any) -> str:
         raise ZeroDivisionError("of my own")
 
 
@@ -198,7 +198,7 @@ def test_a_game_of_ones_own_that_cannot_be_shown(said: Said) -> None:
 
 def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: Said) -> None:
     train(tiny(tmp_path / "run", generations=1))
-    none = ("play", tmp_path / "run", "--seat", "0"), ("evaluate", run, "--against", tmp_path / "run")
+    none = ("play", tmp_path / "run", "--player", "0"), ("evaluate", run, "--against", tmp_path / "run")
     printed = [
         ("play", run, *flags) for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--sampled",))
     ]

@@ -1,6 +1,6 @@
 """Writes tests/support/open_spiel.json with the package open_spiel: random games, and exploitabilities.
 
-Policies follow from what a seat sees, as `weights` says, so that any program can make them again.
+Policies follow from what a player sees, as `weights` says, so that any program can make them again.
 """
 
 import json

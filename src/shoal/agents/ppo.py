@@ -17,7 +17,7 @@ larger of itself and that of V(s) clipped to V_old(s) ± ε.
 With `recurrent`, pi and V also depend on the state of an LSTM. The parts are then whole environments, each a sequence of T
 steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
 
-Where two seats take turns, one member plays both: s[t+1] is then the next observation of the same seat, and A[t+1] its
+Where two players take turns, one member plays both: s[t+1] is then the next observation of the same player, and A[t+1] its
 advantage. A move whose log-probability is NaN was made by another policy, and is not learned from.
 """
 
@@ -34,7 +34,7 @@ from shoal.core import tree
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import order
 from shoal.core.schema import build
-from shoal.core.spec import SEAT
+from shoal.core.spec import PLAYER
 from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl.actor_critic import ActorCritic
 from shoal.rl.advantages import advantages_in_turns, generalised_advantages, next_values
@@ -90,7 +90,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     check_least(1, config, "environments", "rollout", "minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
     if spec.turns and config.recurrent:
-        problem = "is of no use in games, where an observation has all that a seat knows"
+        problem = "is of no use in games, where an observation has all that a player knows"
         raise BadField("config.recurrent", problem, "leave it out", value=config.recurrent)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
     steps = config.rollout * config.environments
@@ -130,7 +130,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def value(learned: PpoLearned, obs: PyTree, carry: Any) -> jax.Array:
         """Values of observations; NaN for those that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
-        values = values * (1 - 2 * obs[SEAT]) if spec.turns else values
+        values = values * (1 - 2 * obs[PLAYER]) if spec.turns else values
         return jnp.where(bounded(obs, 1), values, jnp.nan)
 
     def probabilities(learned: PpoLearned, obs: PyTree) -> jax.Array:
@@ -229,7 +229,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         rates = hyper.discount, hyper.gae_lambda
         if spec.turns:
             ended = jnp.maximum(terminated, truncated)
-            advantage = advantages_in_turns(reward, value, next_value[-1], ended, rollout.obs[SEAT], *rates)
+            advantage = advantages_in_turns(reward, value, next_value[-1], ended, rollout.obs[PLAYER], *rates)
         else:
             advantage = generalised_advantages(reward, value, next_value, terminated, truncated, *rates)
         obs, carry, frames = rollout.obs, rollout.carry, None

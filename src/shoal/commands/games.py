@@ -47,13 +47,13 @@ def load_player(run: Path, trust_code: bool, member: int | None = None, generati
 def show_payoff(run: Path, against: Path, trust_code: bool, member: int | None, generation: int | None) -> int:
     """Print the payoff of a run's champion, or member, against another run's champion. Returns the exit code."""
     first, second = play_against(load_player(run, trust_code, member, generation), load_player(against, trust_code))
-    text = f"{(first + second) / 2:.4g} a game (in seat 0 {first:.4g}, in seat 1 {second:.4g})"
+    text = f"{(first + second) / 2:.4g} a game (as player 0 {first:.4g}, as player 1 {second:.4g})"
     console().print(f"payoff against {against}: {text}", soft_wrap=True)
     return DONE
 
 
 def show_games(player: Player, seeds: Iterable[int], person: int | None) -> int:
-    """Print a game of each seed move by move; a person plays one of the seats, or nobody. Returns the exit code."""
+    """Print a game of each seed move by move; a person is one of the players, or nobody is. Returns the exit code."""
     for seed in seeds:
         for line in moves(player, seed, person, ask_person):
             console().print(line, soft_wrap=True)
@@ -61,7 +61,7 @@ def show_games(player: Player, seeds: Iterable[int], person: int | None) -> int:
 
 
 def play_against(one: Player, other: Player) -> tuple[float, float]:
-    """The exact payoff of one player against the other in seat 0, and in seat 1. Raises BadInput."""
+    """The exact payoff of one player against the other as player 0, and as player 1. Raises BadInput."""
     if one.game != other.game or one.tables.legal.shape != other.tables.legal.shape:
         raise BadInput(f"one champion plays {one.game}, the other {other.game}, or with other env_options")
     first, second = (x.policy[None].astype(float) for x in (one, other))
@@ -71,29 +71,29 @@ def play_against(one: Player, other: Player) -> tuple[float, float]:
 def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, list[str]], int]) -> Iterator[str]:
     """A game move by move, a line for each.
 
-    person: the seat that a person plays, who sees nothing but what that seat does
+    person: the player, 0 or 1, that a person is, who sees nothing but what that one does
     ask: (what is seen, the legal actions by name) -> which of these
     """
     tables, node = player.tables, 0
     luck = draws(derive((seed,), "game"), np.zeros(1, np.int64), len(tables.levels))[0]
     for chance in luck:
-        if (seat := tables.seat[node]) == OVER:
+        if (mover := tables.player[node]) == OVER:
             break
         row = tables.information_set[node]
-        likely = tables.chance[node] if seat == CHANCE else player.policy[row].astype(float)
+        likely = tables.chance[node] if mover == CHANCE else player.policy[row].astype(float)
         choice = int((np.cumsum(likely) <= chance * likely.sum()).sum())
-        if seat != CHANCE:
+        if mover != CHANCE:
             legal = np.flatnonzero(tables.legal[row])
             with attributed("env", f"{player.game} failed"):
-                told = tables.game.show(tables.states[node]) if tables.game else f"node {node}"
-            if seat == person:
-                choice = int(legal[ask(told, [tables.names[i] for i in legal])])
-            odds = ", ".join(f"{tables.names[i]} {likely[i]:.0%}" for i in legal)
+                told = tables.game.to_string(tables.states[node]) if tables.game else f"node {node}"
+            if mover == person:
+                choice = int(legal[ask(told, [tables.action_names[i] for i in legal])])
+            odds = ", ".join(f"{tables.action_names[i]} {likely[i]:.0%}" for i in legal)
             shown = f"{told} ({odds})" if person is None else ""
-            yield f"seat {seat}: {tables.names[choice]}  {shown}".rstrip()
+            yield f"player {mover}: {tables.action_names[choice]}  {shown}".rstrip()
         node = tables.child[node, choice]
     won = tables.payoff[node]
-    yield f"seat {0 if won > 0 else 1} wins {abs(won):g}" if won else "a draw"
+    yield f"player {0 if won > 0 else 1} wins {abs(won):g}" if won else "a draw"
 
 
 def ask_person(told: str, names: list[str]) -> int:

@@ -8,7 +8,9 @@ from typing import Any, ClassVar
 
 ACTOR, CRITIC = "state", "privileged_state"  # keys of observations that say who sees them
 MASK = "action_mask"  # key of observations that says which choices are legal: not 0, of each choice of each action
-SEAT = "seat"  # key of observations that says whose turn it is, 0 or 1; rewards are those of seat 0, which seat 1 loses
+PLAYER = (
+    "player"  # key of observations that says whose turn it is, 0 or 1; player 0 gets the reward, which player 1 loses
+)
 
 
 @dataclass(frozen=True)
@@ -105,8 +107,8 @@ class Spec:
 
     @property
     def turns(self) -> bool:
-        """True where two seats take turns, and observations say whose it is."""
-        return self.masked and SEAT in self.obs_shape
+        """True where two players take turns, and observations say whose it is."""
+        return self.masked and PLAYER in self.obs_shape
 
 
 def each(function: Callable[..., Any], *observations: Any) -> Any:

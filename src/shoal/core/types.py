@@ -86,7 +86,7 @@ class Agent(NamedTuple):
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such
-        observation; where two seats take turns, the value of seat 0
+        observation; where two players take turns, the value of player 0
     parts: what learners made for this agent need of it, such as its networks
     cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
         replay buffer end theirs, and sums over an episode begin anew

@@ -178,7 +178,7 @@ def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchL
     agent = _make_agent(e, method.agent_or_default(e.agent), spec, method)
     if spec.turns and agent.probabilities is None:
         who = name_of(method.agent_or_default(e.agent))
-        raise BadField("agent", "cannot play both seats of a game", "ppo can, with method: pbt", value=who)
+        raise BadField("agent", "cannot play as both players of a game", "ppo can, with method: pbt", value=who)
     method.validate(agent, e.population)
     return method.learner(agent, e.population)
 

@@ -194,7 +194,7 @@ OF_KIND = (
     Rule(
         "fitness.source",
         lambda e, m, kind: not e.fitness.exact and kind.spec is not None and kind.spec.turns,
-        "a member plays both seats of a game, so that it loses what it wins",
+        "a member plays as both players of a game, so that it loses what it wins",
         "write exploitability, where the game is known as a whole",
     ),
     Rule(

@@ -50,30 +50,31 @@ def advantages_in_turns(
     value: Array,
     bootstrap_value: Array,
     ends: Array,
-    seat: Array,
+    player: Array,
     discount: Array,
     trace: Array,
 ) -> jax.Array:
-    """Generalised advantage estimation where two seats take turns, and one loses what the other wins.
+    """Generalised advantage estimation where two players take turns, and one loses what the other wins.
 
-    The steps of a seat are its own moves: from one to its next, or to the end of the game, it collects all rewards, and
+    The steps of a player are its own moves: from one to its next, or to the end of the game, it collects all rewards, and
     discounts once. Arguments are [T, B], `bootstrap_value` [B], and scalars. Returns the advantages [T, B].
 
-    reward: of seat 0. value: of the seat that moves, as the advantages. bootstrap_value: of seat 0 after the last step
+    reward: of player 0. value: of the player that moves, as the advantages. bootstrap_value: of player 0 after the last step
     """
-    sign = 1 - 2 * seat
+    sign = 1 - 2 * player
 
     def backwards(later: tuple[Any, ...], step: tuple[Any, ...]) -> tuple[Any, jax.Array]:
-        """later: for each seat [2, B] the rewards before its next move, the value there and its advantage, all of seat 0."""
-        reward, value, ends, seat = (jnp.stack([x, x]) for x in step)
+        """later: for each player [2, B] the rewards before its next move, the value there and its advantage, all of
+        player 0."""
+        reward, value, ends, player = (jnp.stack([x, x]) for x in step)
         rewards, next_value, next_advantage = (x * (1 - ends) for x in later)
         rewards = rewards + reward
         advantage = rewards + discount * next_value - value + discount * trace * next_advantage
-        moves = jnp.stack([seat[0] == 0, seat[1] == 1])
+        moves = jnp.stack([player[0] == 0, player[1] == 1])
         later = tree.where(moves, (0 * rewards, value, advantage), (rewards, next_value, next_advantage))
         return later, jnp.where(moves[0], advantage[0], advantage[1])
 
     nothing = jnp.zeros((2, *bootstrap_value.shape))
     last = nothing, jnp.stack([bootstrap_value, bootstrap_value]), nothing
-    steps = reward, value * sign, ends, seat
+    steps = reward, value * sign, ends, player
     return sign * jax.lax.scan(backwards, last, steps, reverse=True)[1]

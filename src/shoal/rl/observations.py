@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField
-from shoal.core.spec import MASK, SEAT, describe
+from shoal.core.spec import MASK, PLAYER, describe
 from shoal.rl.networks import flatten, scaled
 from shoal.rl.normalize import empty, normalise, update_statistics
 
@@ -44,7 +44,7 @@ class View:
             if key not in self._leaves or key in chosen[:i]:
                 problem = "is there twice" if key in self._leaves else "is no key of the observations"
                 raise BadField(field, problem, f"there are {describe(self._leaves)}", name=key)
-        unseen = ({MASK} if spec.masked else set()) | ({SEAT} if spec.turns else set())
+        unseen = ({MASK} if spec.masked else set()) | ({PLAYER} if spec.turns else set())
         self.keys = tuple(chosen or default or sorted(self._leaves.keys() - unseen))
         first, *others = (self._leaves[key] for key in self.keys)
         shape, dtype = first.shape, first.dtype

@@ -18,7 +18,7 @@ class TicTacToe:
     rows = columns = in_a_row = 3
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:
         return tuple(f"{row + 1},{column + 1}" for row in range(self.rows) for column in range(self.columns))
 
     @cached_property
@@ -33,7 +33,7 @@ class TicTacToe:
                         found.append([r * self.columns + c for r, c in line])
         return found
 
-    def start(self) -> str:
+    def initial_state(self) -> str:
         return EMPTY * (self.rows * self.columns)
 
     def _won(self, state: str) -> bool:
@@ -44,30 +44,30 @@ class TicTacToe:
     def _stones(self, state: str) -> int:
         return len(state) - state.count(EMPTY)
 
-    def seat(self, state: str) -> int:
+    def current_player(self, state: str) -> int:
         return OVER if EMPTY not in state or self._won(state) else self._stones(state) % 2
 
-    def outcomes(self, state: str) -> list[tuple[float, str]]:
+    def chance_outcomes(self, state: str) -> list[tuple[float, str]]:
         return []
 
     def _cells(self, state: str) -> dict[int, int]:
         """The cell that a stone comes to by each legal action."""
         return {cell: cell for cell, stone in enumerate(state) if stone == EMPTY}
 
-    def moves(self, state: str) -> dict[int, str]:
+    def children(self, state: str) -> dict[int, str]:
         stone = STONES[self._stones(state) % 2]
         return {x: state[:cell] + stone + state[cell + 1 :] for x, cell in self._cells(state).items()}
 
-    def payoff(self, state: str) -> float:
+    def returns(self, state: str) -> float:
         if not self._won(state):
             return 0.0
         return 1.0 if self._stones(state) % 2 else -1.0
 
-    def sees(self, state: str) -> list[int]:
-        seat = self._stones(state) % 2
-        return [1 - seat, seat] + [int(stone == kind) for kind in STONES + EMPTY for stone in state]
+    def information_state(self, state: str) -> list[int]:
+        player = self._stones(state) % 2
+        return [1 - player, player] + [int(stone == kind) for kind in STONES + EMPTY for stone in state]
 
-    def show(self, state: str) -> str:
+    def to_string(self, state: str) -> str:
         rows = [state[i : i + self.columns] for i in range(0, len(state), self.columns)]
         return "\n".join(["", *rows])
 
@@ -87,12 +87,12 @@ class Connect(TicTacToe):
             raise BadField("in_a_row", "does not fit on the board", value=self.in_a_row)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:
         return tuple(f"column {column + 1}" for column in range(self.columns))
 
     def _cells(self, state: str) -> dict[int, int]:
         lowest = {column: state[column :: self.columns].find(EMPTY) for column in range(self.columns)}
         return {column: row * self.columns + column for column, row in lowest.items() if row >= 0}
 
-    def show(self, state: str) -> str:
-        return "\n".join(["", *reversed(super().show(state).split("\n")[1:])])
+    def to_string(self, state: str) -> str:
+        return "\n".join(["", *reversed(super().to_string(state).split("\n")[1:])])

@@ -1,7 +1,7 @@
-"""Games as environments on the device: both seats are played in turn, and the tables are looked up.
+"""Games as environments on the device: the players move in turn, and the tables are looked up.
 
-An observation has three parts: what the seat to move knows, which of its actions are legal, and which seat it is. A reward
-is that of seat 0, and comes at the end. Chance moves with the seat before it.
+An observation has three parts: what the player to move knows, which of its actions are legal, and which player it is. A
+reward is that of player 0, and comes at the end. Chance moves with the player before it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.errors import unknown
 from shoal.core.schema import build
-from shoal.core.spec import MASK, SEAT, Discrete, Spec
+from shoal.core.spec import MASK, PLAYER, Discrete, Spec
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.games.boards import Connect, TicTacToe
@@ -42,19 +42,23 @@ def of_game(game: GameTree | Tables, env: str = "the game") -> DeviceEnvironment
     """The environment of a game, or of its tables. Raises BadInput, which names it as `env`, where they are wrong."""
     tables = game if isinstance(game, Tables) else tabulate(game, env)
     check(tables, env)
-    seat, child, payoff, sets, sees, legal, until = map(jnp.asarray, _for_steps(tables))
+    player, child, payoff, sets, information_state, legal, until = map(jnp.asarray, _for_steps(tables))
     at_start, after_move = _most_in_a_row(tables)
-    shape = {"knows": tables.sees.shape[1:], MASK: tables.legal.shape[1:], SEAT: ()}
+    shape = {"information_state": tables.information_state.shape[1:], MASK: tables.legal.shape[1:], PLAYER: ()}
     spec = Spec(shape, "float32", Discrete(tables.legal.shape[1]))
 
     def observe(node: jax.Array) -> PyTree:
         row = sets[node]
-        return {"knows": sees[row], MASK: legal[row], SEAT: (seat[node] == 1).astype(jnp.float32)}
+        return {
+            "information_state": information_state[row],
+            MASK: legal[row],
+            PLAYER: (player[node] == 1).astype(jnp.float32),
+        }
 
     def after_chance(key: jax.Array, node: jax.Array, most: int) -> jax.Array:
         for luck in jax.random.uniform(key, (most,)):
             outcome = (luck >= until[node]).sum(dtype=jnp.int32)
-            node = jnp.where(seat[node] == CHANCE, child[node, outcome], node)
+            node = jnp.where(player[node] == CHANCE, child[node, outcome], node)
         return node
 
     def reset(key: jax.Array) -> tuple[jax.Array, PyTree]:
@@ -63,33 +67,41 @@ def of_game(game: GameTree | Tables, env: str = "the game") -> DeviceEnvironment
 
     def step(key: jax.Array, node: jax.Array, action: jax.Array) -> tuple[Any, ...]:
         node = after_chance(key, child[node, action], after_move)
-        return node, observe(node), payoff[node], seat[node] == OVER, jnp.bool_(False)
+        return node, observe(node), payoff[node], player[node] == OVER, jnp.bool_(False)
 
     return DeviceEnvironment(spec, reset, step, game=tables)
 
 
 def knowledge(tables: Tables) -> PyTree:
     """The observations of all information sets, [I, ...]."""
-    float32 = (x.astype(np.float32) for x in (tables.sees, tables.legal, tables.mover))
-    return dict(zip(("knows", MASK, SEAT), float32, strict=True))
+    float32 = (x.astype(np.float32) for x in (tables.information_state, tables.legal, tables.mover))
+    return dict(zip(("information_state", MASK, PLAYER), float32, strict=True))
 
 
 def _for_steps(tables: Tables) -> tuple[np.ndarray, ...]:
     """The arrays that steps look up, in 32 bits, with an information set that sees nothing for games that are over."""
     nothing = [(0, 1), (0, 0)]
-    sees, legal = (np.pad(x.astype(np.float32), nothing) for x in (tables.sees, tables.legal))
+    information_state, legal = (np.pad(x.astype(np.float32), nothing) for x in (tables.information_state, tables.legal))
     # Outcome c comes where luck is at least the first c of these; no luck is as large as the last one of an actual outcome.
     until = np.cumsum(tables.chance, -1).astype(np.float32)
     until[until > 1 - 1e-6] = 2
-    return tables.seat, tables.child, tables.payoff.astype(np.float32), tables.information_set, sees, legal, until
+    return (
+        tables.player,
+        tables.child,
+        tables.payoff.astype(np.float32),
+        tables.information_set,
+        information_state,
+        legal,
+        until,
+    )
 
 
 def _most_in_a_row(tables: Tables) -> tuple[int, int]:
-    """The most moves of chance, one directly after another, at the start and after a move of a seat."""
-    chance = tables.seat == CHANCE
+    """The most moves of chance, one directly after another, at the start and after a move of a player."""
+    chance = tables.player == CHANCE
     row = chance.astype(int)
     for first, end in reversed(tables.levels):
         child = tables.child[first:end]
         row[first:end] *= 1 + np.where(child > 0, row[child], 0).max(-1)
-    after = tables.child[tables.seat >= 0]
+    after = tables.child[tables.player >= 0]
     return int(row[0]), int(row[after[after > 0]].max(initial=0))

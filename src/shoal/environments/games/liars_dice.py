@@ -10,7 +10,7 @@ from shoal.environments.games.tree import CHANCE, OVER, one_hot
 
 
 class Rolled(NamedTuple):
-    """The dice of the seats, as far as they are rolled, and the actions since."""
+    """The dice of the players, as far as they are rolled, and the actions since."""
 
     dice: tuple[int, ...] = ()
     actions: tuple[int, ...] = ()
@@ -29,38 +29,38 @@ class LiarsDice:
             raise BadField("sides", "must be from 2 to 6", value=self.sides)
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def action_names(self) -> tuple[str, ...]:
         bids = (f"{count} x {face + 1}" for count in (1, 2) for face in range(self.sides))
         return (*bids, "liar")
 
-    def start(self) -> Rolled:
+    def initial_state(self) -> Rolled:
         return Rolled()
 
-    def seat(self, state: Rolled) -> int:
+    def current_player(self, state: Rolled) -> int:
         if len(state.dice) < 2:
             return CHANCE
         return OVER if 2 * self.sides in state.actions else len(state.actions) % 2
 
-    def outcomes(self, state: Rolled) -> list[tuple[float, Rolled]]:
+    def chance_outcomes(self, state: Rolled) -> list[tuple[float, Rolled]]:
         return [(1 / self.sides, Rolled((*state.dice, face))) for face in range(self.sides)]
 
-    def moves(self, state: Rolled) -> dict[int, Rolled]:
+    def children(self, state: Rolled) -> dict[int, Rolled]:
         lowest = state.actions[-1] + 1 if state.actions else 0
         highest = 2 * self.sides - (not state.actions)  # nobody is a liar before a bid
         return {action: Rolled(state.dice, (*state.actions, action)) for action in range(lowest, highest + 1)}
 
-    def payoff(self, state: Rolled) -> float:
+    def returns(self, state: Rolled) -> float:
         *_, bid, _ = state.actions
         count, face = divmod(bid, self.sides)
         true = sum(die in (face, self.sides - 1) for die in state.dice) > count
         bidder = len(state.actions) % 2
         return 1.0 if true == (bidder == 0) else -1.0
 
-    def sees(self, state: Rolled) -> list[int]:
-        seat = len(state.actions) % 2
+    def information_state(self, state: Rolled) -> list[int]:
+        player = len(state.actions) % 2
         made = [int(action in state.actions) for action in range(2 * self.sides + 1)]
-        return one_hot(2, seat) + one_hot(self.sides, state.dice[seat]) + made
+        return one_hot(2, player) + one_hot(self.sides, state.dice[player]) + made
 
-    def show(self, state: Rolled) -> str:
-        bids = ", ".join(self.names[action] for action in state.actions)
+    def to_string(self, state: Rolled) -> str:
+        bids = ", ".join(self.action_names[action] for action in state.actions)
         return f"die {state.dice[len(state.actions) % 2] + 1}, bids {bids or 'none'}"

@@ -14,43 +14,43 @@ import numpy as np
 
 from shoal.core.errors import BadField
 
-CHANCE, OVER = -1, -2  # in place of the seat to move
+CHANCE, OVER = -1, -2  # in place of the player to move
 LARGEST = 1_000_000  # nodes
-SEATS = "`seat` must be 0, 1, -1 where chance moves, or -2 where the game is over"
+PLAYERS = "`current_player` must be 0, 1, -1 where chance moves, or -2 where the game is over"
 State = Hashable
 
 
 @runtime_checkable
 class GameTree(Protocol):
-    """A finite two-player zero-sum game: of the seats 0 and 1, one wins what the other loses.
+    """A finite two-player zero-sum game: of the players 0 and 1, one wins what the other loses.
 
-    States may be any values that can be hashed. A seat must never forget what it knew (perfect recall), or know all.
+    States may be any values that can be hashed. Players must have perfect recall, or know all.
     """
 
     @property
-    def names(self) -> Sequence[str]:
-        """Of the actions, which are numbered from 0."""
+    def action_names(self) -> Sequence[str]:
+        """Names of the actions, in order of their numbers."""
 
-    def start(self) -> State:
-        """The state that every game begins in."""
+    def initial_state(self) -> State:
+        """Return the state that every game begins in."""
 
-    def seat(self, state: Any) -> int:
-        """Whose move it is: 0, 1, CHANCE or OVER."""
+    def current_player(self, state: Any) -> int:
+        """Return the player to move: 0, 1, CHANCE or OVER."""
 
-    def outcomes(self, state: Any) -> Sequence[tuple[float, State]]:
-        """Where chance moves: the probability of each state that may follow, and that state."""
+    def chance_outcomes(self, state: Any) -> Sequence[tuple[float, State]]:
+        """Return (probability, state) for each outcome at a chance node."""
 
-    def moves(self, state: Any) -> Mapping[int, State]:
-        """Where a seat moves: the state after each legal action."""
+    def children(self, state: Any) -> Mapping[int, State]:
+        """Return the state after each legal action."""
 
-    def payoff(self, state: Any) -> float:
-        """Where the game is over: what seat 0 has won."""
+    def returns(self, state: Any) -> float:
+        """Return the payoff of player 0 at a terminal state."""
 
-    def sees(self, state: Any) -> Sequence[float]:
-        """All that the seat to move knows, as numbers: states that it cannot tell apart give equal ones."""
+    def information_state(self, state: Any) -> Sequence[float]:
+        """Return what the player to move knows, float [F]. States it cannot tell apart give equal values."""
 
-    def show(self, state: Any) -> str:
-        """The same as text for people."""
+    def to_string(self, state: Any) -> str:
+        """Return the information state as text."""
 
 
 def one_hot(size: int, place: int | None) -> list[int]:
@@ -64,55 +64,57 @@ class Tables(NamedTuple):
     Nodes stand level by level, information sets in the order of their first nodes.
     """
 
-    seat: np.ndarray  # int8 [S]: 0, 1, CHANCE or OVER
+    player: np.ndarray  # int8 [S]: 0, 1, CHANCE or OVER
     child: np.ndarray  # int32 [S, K], the node after each action or outcome; 0 where there is none
-    chance: np.ndarray  # float64 [S, K], the probabilities of outcomes; 0 where a seat moves
-    payoff: np.ndarray  # float64 [S], of seat 0 where the game is over; else 0
-    information_set: np.ndarray  # int32 [S], its row; I where no seat moves
+    chance: np.ndarray  # float64 [S, K], the probabilities of outcomes; 0 where a player moves
+    payoff: np.ndarray  # float64 [S], of player 0 where the game is over; else 0
+    information_set: np.ndarray  # int32 [S], its row; I where no player moves
     levels: list[tuple[int, int]]  # first <= node < end of each
-    sees: np.ndarray  # float32 [I, F]
+    information_state: np.ndarray  # float32 [I, F]
     legal: np.ndarray  # bool [I, A]
-    names: tuple[str, ...]  # of the actions
+    action_names: tuple[str, ...]
     game: GameTree | None = None  # that the tables are made of; its states, by node:
     states: Sequence[State] = ()
 
     @property
     def mover(self) -> np.ndarray:
-        """The seat of each information set, int8 [I]."""
+        """The player of each information set, int8 [I]."""
         mover = np.zeros(len(self.legal), np.int8)
-        moved = self.seat >= 0
-        mover[self.information_set[moved]] = self.seat[moved]
+        moved = self.player >= 0
+        mover[self.information_set[moved]] = self.player[moved]
         return mover
 
 
 def tabulate(game: GameTree, env: str = "the game") -> Tables:
-    """Walk a game. Raises BadInput, which names it as `env`, where it is too large, or its seats, moves or what they see
-    are wrong."""
-    states, levels, sets = [game.start()], [(0, 1)], _InformationSets(env)
-    actions, nodes = range(len(game.names)), list[_Node]()
+    """Walk a game. Raises BadInput, which names it as `env`, where it is too large, or its players,
+    moves or information states are wrong."""
+    states, levels, sets = [game.initial_state()], [(0, 1)], _InformationSets(env)
+    actions, nodes = range(len(game.action_names)), list[_Node]()
     while levels[-1][0] < levels[-1][1]:
         first, end = levels[-1]
         numbers: dict[State, int] = {}  # of the nodes of the next level
         for state in states[first:end]:
-            seat = game.seat(state)
-            if seat not in (0, 1, CHANCE, OVER):
-                raise BadField("env", f"{env} has seat {seat!r} at the state {state!r}", SEATS)
-            if seat == OVER:
-                node = _Node(seat, payoff=float(game.payoff(state)))
-            elif seat == CHANCE:
-                outcomes = game.outcomes(state)
+            player = game.current_player(state)
+            if player not in (0, 1, CHANCE, OVER):
+                raise BadField("env", f"{env} has player {player!r} at the state {state!r}", PLAYERS)
+            if player == OVER:
+                node = _Node(player, payoff=float(game.returns(state)))
+            elif player == CHANCE:
+                outcomes = game.chance_outcomes(state)
                 after = {i: numbers.setdefault(x, end + len(numbers)) for i, (_, x) in enumerate(outcomes)}
-                node = _Node(seat, after, [probability for probability, _ in outcomes])
+                node = _Node(player, after, [probability for probability, _ in outcomes])
             else:
-                moves = game.moves(state)
+                moves = game.children(state)
                 if not moves:
-                    raise BadField("env", f"{env} has no legal action of seat {seat} at the state {state!r}", SEATS)
+                    raise BadField(
+                        "env", f"{env} has no legal action of player {player} at the state {state!r}", PLAYERS
+                    )
                 if wrong := [action for action in moves if action not in actions]:
                     problem = f"{env} has the action {wrong[0]!r} at the state {state!r}"
-                    raise BadField("env", problem, f"they are counted from 0, and `names` has {len(actions)}")
+                    raise BadField("env", problem, f"they are counted from 0, and `action_names` has {len(actions)}")
                 after = {action: numbers.setdefault(x, end + len(numbers)) for action, x in moves.items()}
-                row = sets.find(seat, game.sees(state), tuple(sorted(moves)), len(levels))
-                node = _Node(seat, after, information_set=row)
+                row = sets.find(player, game.information_state(state), tuple(sorted(moves)), len(levels))
+                node = _Node(player, after, information_set=row)
             nodes.append(node)
         states += numbers
         levels.append((end, len(states)))
@@ -121,30 +123,30 @@ def tabulate(game: GameTree, env: str = "the game") -> Tables:
     width = max(len(actions), *(1 + max(node.after, default=0) for node in nodes))
     information_set = np.array([node.information_set for node in nodes], np.int32)
     return Tables(
-        np.array([node.seat for node in nodes], np.int8),
+        np.array([node.player for node in nodes], np.int8),
         np.array([[node.after.get(i, 0) for i in range(width)] for node in nodes], np.int32),
         np.array([[*node.chance, *[0.0] * (width - len(node.chance))] for node in nodes]),
         np.array([node.payoff for node in nodes]),
         np.where(information_set < 0, len(sets.legal), information_set),
         levels[:-1],
-        np.array(sets.sees, np.float32),
+        np.array(sets.information_states, np.float32),
         np.array([[action in legal for action in actions] for legal in sets.legal]),
-        tuple(game.names),
+        tuple(game.action_names),
         game,
         states,
     )
 
 
 def check(tables: Tables, env: str) -> None:
-    """Raise BadInput, which names the game as `env`, where no seat moves, or numbers of its tables are wrong."""
+    """Raise BadInput, which names the game as `env`, where no player moves, or numbers of its tables are wrong."""
     if not len(tables.legal):
-        raise BadField("env", f"{env} has no move of a seat: there is nothing to learn")
-    seat, chance, payoff = tables.seat, tables.chance, tables.payoff
+        raise BadField("env", f"{env} has no move of a player: there is nothing to learn")
+    player, chance, payoff = tables.player, tables.chance, tables.payoff
     # Steps find the last outcome where probabilities sum to 1 - 1e-6 at least.
     improbable = ~((chance >= 0).all(-1) & (abs(chance.sum(-1) - 1) < 5e-7))
     for what, values, wrong, advice in (
-        ("seat", seat, ~np.isin(seat, (0, 1, CHANCE, OVER)), SEATS),
-        ("the probabilities", chance, (seat == CHANCE) & improbable, "they must be 0 or more, and sum to 1"),
+        ("player", player, ~np.isin(player, (0, 1, CHANCE, OVER)), PLAYERS),
+        ("the probabilities", chance, (player == CHANCE) & improbable, "they must be 0 or more, and sum to 1"),
         ("the payoff", payoff, ~(abs(payoff) <= np.finfo(np.float32).max), "it must be finite, in float32"),
     ):
         if wrong.any():
@@ -156,7 +158,7 @@ def check(tables: Tables, env: str) -> None:
 class _Node(NamedTuple):
     """A node as the walk meets it; `after` has the numbers of its children, by action or outcome."""
 
-    seat: int
+    player: int
     after: Mapping[int, int] = MappingProxyType({})
     chance: Sequence[float] = ()
     payoff: float = 0.0
@@ -164,27 +166,28 @@ class _Node(NamedTuple):
 
 
 class _InformationSets:
-    """The information sets that a walk has met: what is seen, the legal actions, and the level of each."""
+    """The information sets that a walk has met: the information state, the legal actions, and the level of each."""
 
     def __init__(self, env: str) -> None:
         self._env = env
-        self.sees: list[tuple[float, ...]] = []
+        self.information_states: list[tuple[float, ...]] = []
         self.legal: list[tuple[int, ...]] = []
         self._levels: list[int] = []
         self._rows: dict[tuple[int, tuple[float, ...]], int] = {}
 
-    def find(self, seat: int, sees: Sequence[float], legal: tuple[int, ...], level: int) -> int:
-        """The number of the set of a seat that sees this. Raises BadInput."""
-        key = seat, tuple(map(float, sees))
-        row = self._rows.setdefault(key, len(self.sees))
-        if row == len(self.sees):
-            self.sees.append(key[1])
+    def find(self, player: int, information_state: Sequence[float], legal: tuple[int, ...], level: int) -> int:
+        """The number of the set of a player with this information state. Raises BadInput."""
+        key = player, tuple(map(float, information_state))
+        row = self._rows.setdefault(key, len(self.information_states))
+        if row == len(self.information_states):
+            self.information_states.append(key[1])
             self.legal.append(legal)
             self._levels.append(level)
-            if len(key[1]) != len(self.sees[0]) or not np.isfinite(key[1]).all():
-                wanted = f"`sees` must give finite numbers, as many as at the first move: {len(self.sees[0])}"
-                raise BadField("env", f"{self._env}: seat {seat} sees {list(key[1])}", wanted)
+            if len(key[1]) != (first := len(self.information_states[0])) or not np.isfinite(key[1]).all():
+                wanted = f"`information_state` must give finite numbers, as many as at the first move: {first}"
+                raise BadField("env", f"{self._env}: player {player} has the information state {list(key[1])}", wanted)
         if self.legal[row] != legal or self._levels[row] != level:
-            problem = f"seat {seat} sees {list(key[1])} where its legal moves, or how many there were before, differ"
-            raise BadField("env", f"{self._env}: {problem}", "let `sees` tell such states apart")
+            problem = f"{self._env}: player {player} has the information state {list(key[1])}"
+            differ = "where its legal moves, or how many there were before, differ"
+            raise BadField("env", f"{problem} {differ}", "let `information_state` tell such states apart")
         return row
