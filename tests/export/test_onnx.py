@@ -52,7 +52,7 @@ def same_actions(file: Path, champion: Champion, tolerance: float = 1e-5) -> Non
             expected, state = champion.predict(obs, state)
             assert action.dtype == expected.dtype
             np.testing.assert_allclose(action, expected, rtol=tolerance, atol=tolerance)
-            seen |= set(np.round(found.get("scores", action), 4).reshape(-1).tolist())
+            seen |= set(np.round(found.get("logits", action), 4).reshape(-1).tolist())
     assert len(seen) > 9, "whatever is seen, the action is the same"
 
 
@@ -169,7 +169,7 @@ def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     champion, file = champion_of(ppo(spec, layers=(8,), recurrent=5, **sees), spec), tmp_path / "policy.onnx"
     assert write_onnx(champion, file) <= 1e-5
     session, random = session_of(file), np.random.default_rng(2)
-    carry = {"memory.0.0", "memory.0.1"}
+    carry = {"state.0.0", "state.0.1"}
     assert {x.name for x in session.get_inputs()} == {"obs.state"} | carry
     assert {x.name for x in session.get_outputs()} == {"action"} | {f"next_{name}" for name in carry}
     memory = {name: np.zeros((3, 5), np.float32) for name in carry}
@@ -184,13 +184,13 @@ def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     assert all(x.any() for x in memory.values())
 
 
-def test_scores_say_what_a_choice_is_the_largest_of(tmp_path: Path) -> None:
+def test_logits_say_what_a_choice_is_the_largest_of(tmp_path: Path) -> None:
     champion = made("ppo", "multi_discrete")
     write_onnx(champion, tmp_path / "policy.onnx")
     assert champion.spec is not None
     obs = np.random.default_rng(2).normal(size=(9, 3)).astype(np.float32)
-    action, scores = session_of(tmp_path / "policy.onnx").run(["action", "scores"], {"obs": obs})
-    parts = np.split(scores, np.cumsum(champion.spec.action.nvec)[:-1], -1)  # type: ignore[union-attr]
+    action, logits = session_of(tmp_path / "policy.onnx").run(["action", "logits"], {"obs": obs})
+    parts = np.split(logits, np.cumsum(champion.spec.action.nvec)[:-1], -1)  # type: ignore[union-attr]
     np.testing.assert_array_equal(action, np.stack([part.argmax(-1) for part in parts], -1))
     for part in parts:  # logarithms of probabilities
         np.testing.assert_allclose(np.exp(part).sum(-1), 1, rtol=1e-5)

@@ -60,14 +60,14 @@ def same_frequencies(actions: np.ndarray, expected: np.ndarray) -> None:
     assert (np.abs(found - expected) <= 5 * np.sqrt(expected * (1 - expected) / len(actions))).all()
 
 
-def test_choices_have_the_probabilities_of_their_scores(tmp_path: Path) -> None:
-    """Several at once, each from numbers of its own. The scores are those of the file that does not sample."""
+def test_choices_have_the_probabilities_of_their_logits(tmp_path: Path) -> None:
+    """Several at once, each from numbers of its own. The logits are those of the file that does not sample."""
     champion = of_ppo(MultiDiscrete((2, 3)))
     obs = np.array([1.0, -1.0, 0.5], np.float32)
     actions = sampled(champion, tmp_path / "sampled.onnx", obs)
     write_onnx(champion, tmp_path / "greedy.onnx")
-    (scores,) = session_of(tmp_path / "greedy.onnx").run(["scores"], {"obs": obs[None]})
-    first, second = np.exp(scores[0, :2]), np.exp(scores[0, 2:])
+    (logits,) = session_of(tmp_path / "greedy.onnx").run(["logits"], {"obs": obs[None]})
+    first, second = np.exp(logits[0, :2]), np.exp(logits[0, 2:])
     assert min(first.min(), second.min()) > 0.02
     assert actions.dtype == champion.predict(obs)[0].dtype and actions.shape == (SAMPLES, 2)
     same_frequencies(actions[:, 0] * 3 + actions[:, 1], np.outer(first, second).reshape(-1))
@@ -130,7 +130,7 @@ def test_a_recurrent_policy_samples_from_its_state(tmp_path: Path) -> None:
     assert write_onnx(champion, tmp_path / "policy.onnx", sampled=True) <= 1e-5
     session, random, state = session_of(tmp_path / "policy.onnx"), np.random.default_rng(3), None
     names = [x.name for x in session.get_outputs()]
-    memory = {x.name: np.zeros((7, 5), np.float32) for x in session.get_inputs() if x.name.startswith("memory")}
+    memory = {x.name: np.zeros((7, 5), np.float32) for x in session.get_inputs() if x.name.startswith("state")}
     for _ in range(3):
         obs = random.normal(size=(7, 3)).astype(np.float32)
         given = {"obs": obs, "normal": np.zeros((7, 1), np.float32)} | memory

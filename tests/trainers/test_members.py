@@ -408,9 +408,9 @@ def test_the_champion_acts(whole: Path) -> None:
     action = champion.predict(obs)[0]
     np.testing.assert_array_equal(action, (obs @ champion.learned["w"]).argmax(1))
     assert champion.predict(obs[0])[0] == action[0]
-    with pytest.raises(BadInput, match="likeliest actions only"):
+    with pytest.raises(BadInput, match="greedy actions only"):
         champion.predict(obs, deterministic=False)
-    with pytest.raises(BadInput, match="fitness.actions = sampled: trainers are measured with their likeliest actions"):
+    with pytest.raises(BadInput, match="fitness.actions = sampled: trainers are measured with greedy actions"):
         library.evaluate(whole, trust_code=True, sampled=True)
     other = load_champion(whole, trust_code=True, member=1)
     np.testing.assert_array_equal(other.predict(obs)[0], (obs @ other.learned["w"]).argmax(1))

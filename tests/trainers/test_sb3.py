@@ -382,7 +382,7 @@ print(json.dumps([likely, distribution.entropy().tolist(), distribution.mode().t
 
 @pytest.mark.parametrize("space", [Discrete(4), MultiDiscrete((3, 2))], ids=["discrete", "multi-discrete"])
 def test_shoals_own_masks_are_those_of_sb3_contrib(space):
-    """Probabilities of all actions, entropies and the likeliest action, of eight rows of logits and masks."""
+    """Probabilities of all actions, entropies and the greedy action, of eight rows of logits and masks."""
     random, sizes = np.random.default_rng(0), [*getattr(space, "nvec", [getattr(space, "n", 0)])]
     logits = random.normal(size=(8, sum(sizes))).astype(np.float32)
     masks = random.integers(0, 2, (8, sum(sizes)))

@@ -158,7 +158,7 @@ RULES = (
         "its members are agents of Shoal's own, and {e.agent} is a trainer",
         f"write {', '.join(name for name, made in METHODS.items() if made().trainers)}",
     ),
-    _not_of_trainers("fitness.actions", "trainers are measured with their likeliest actions"),
+    _not_of_trainers("fitness.actions", "trainers are measured with greedy actions"),
     _not_of_trainers("fitness.objective", "trainers are measured by their returns"),
     _not_of_trainers("fitness.tie_breaker", "trainers are measured by their returns alone"),
     _not_of_trainers("levels", "trainers have environments of their own, with levels that Shoal cannot choose"),

@@ -38,7 +38,7 @@ class Graph:
     def __init__(self, obs: str, batch: Any):
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, onnx.TensorProto] = {}
-        self.scores: list[tuple[Value, int]] = []  # inputs of argmax, and their lengths
+        self.logits: list[tuple[Value, int]] = []  # inputs of argmax, and their lengths
         self._obs, self._batch = Wire(obs), batch
         self._written: dict[int, tuple[Known, str]] = {}
 

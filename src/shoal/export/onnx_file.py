@@ -54,7 +54,7 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None,
 def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     """The ONNX model. Raises Unsupported for an operation that ONNX cannot hold."""
     assert champion.spec is not None
-    space, inputs = champion.spec.action, program.obs | program.memory | program.numbers
+    space, inputs = champion.spec.action, program.obs | program.state | program.numbers
     first = next(iter(inputs))
     batch = inputs[first].shape[0]
     graph = Graph(first, batch)
@@ -62,14 +62,14 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     constants = [Known(x) for x in program.constants]
     results = translate(graph, program.operations, constants, [*weights, *map(Wire, inputs)])
     outputs = []
-    for (name, x), value in zip((program.action | program.next_memory).items(), results, strict=True):
+    for (name, x), value in zip((program.action | program.next_state).items(), results, strict=True):
         outputs.append(graph.output(name, value, space.native if name in program.action else x.dtype, x.shape))
     widths = [space.n] if isinstance(space, Discrete) else [*getattr(space, "nvec", ())]
-    if not program.numbers and widths and [width for _, width in graph.scores] == widths:
-        # Discrete actions are an argmax of scores: these are an output too.
-        parts = [scores for scores, _ in graph.scores]
+    if not program.numbers and widths and [width for _, width in graph.logits] == widths:
+        # Discrete actions are an argmax of logits: these are an output too.
+        parts = [logits for logits, _ in graph.logits]
         whole = graph.add("Concat", *parts, axis=-1) if len(parts) > 1 else parts[0]
-        outputs.append(graph.output("scores", whole, np.float32, (batch, sum(widths))))
+        outputs.append(graph.output("logits", whole, np.float32, (batch, sum(widths))))
     nodes, used = graph.needed([x.name for x in outputs])
     taken = {name for node in nodes for name in node.input}
     given = [
@@ -106,14 +106,14 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     off: list[np.ndarray] = []
     for batch in BATCHES:
         state = None
-        memory = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.memory.items()}
+        carried = {name: np.zeros((batch, *x.shape[1:]), x.dtype) for name, x in program.state.items()}
         for obs in _observations(champion, batch):
             numbers = {
                 name: GENERATORS[name](random, (batch, x.shape[1]), np.float32) for name, x in program.numbers.items()
             }
-            given = {name: x for name, x in (by_path("obs", obs) | memory | numbers).items() if name in taken}
+            given = {name: x for name, x in (by_path("obs", obs) | carried | numbers).items() if name in taken}
             found = dict(zip(outputs, session.run(outputs, given), strict=True))
-            memory = {name: found[f"next_{name}"] for name in memory}
+            carried = {name: found[f"next_{name}"] for name in carried}
             if numbers:
                 state = champion.policy.carry((batch,)) if state is None else state
                 action, state = sampled(champion.learned, obs, state, numbers)

@@ -156,7 +156,7 @@ def _largest(graph: Graph, step: Any, x: Value) -> Value:
     (axis,) = step.params["axes"]
     shape = step.invars[0].aval.shape
     if axis == len(shape) - 1:
-        graph.scores.append((x, shape[-1]))
+        graph.logits.append((x, shape[-1]))
     return graph.add("Cast", graph.add("ArgMax", x, axis=axis, keepdims=0), to=element(step.params["index_dtype"]))
 
 

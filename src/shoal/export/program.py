@@ -31,27 +31,27 @@ Named = dict[str, Any]  # by name, in the order of a program's inputs or outputs
 
 
 class PolicyProgram(NamedTuple):
-    """(learned, obs, memory, numbers) -> (action, next memory), for a batch of any size.
+    """(learned, obs, state, numbers) -> (action, next state), for a batch of any size.
 
     operations: the traced program, with inputs and outputs in the order below
     learned:    the weights that it needs, by their path in the tree
-    obs:        shapes and dtypes for a symbolic batch size; memory: the same of a recurrent state that actions depend on
+    obs:        shapes and dtypes for a symbolic batch size; state: the same of a recurrent state that actions depend on
     numbers:    the same of the random numbers that sampled actions depend on, by their distribution
-    action, next_memory: the same of the outputs
+    action, next_state: the same of the outputs
     """
 
     operations: Any  # jax.extend.core.Jaxpr
     constants: list[np.ndarray]
     learned: Named
     obs: Named
-    memory: Named
+    state: Named
     numbers: Named
     action: Named
-    next_memory: Named
+    next_state: Named
 
 
 def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
-    """Trace the policy of one of Shoal's own agents, with its likeliest or with sampled actions.
+    """Trace the policy of one of Shoal's own agents, with greedy or with sampled actions.
 
     Raises BadInput if it does not take every batch size, or for random numbers that a file cannot hold.
     """
@@ -65,9 +65,9 @@ def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
     if any(np.asarray(x).any() for x in jax.tree.leaves(initial)):
         raise BadInput("its initial recurrent state is not zero, which a file cannot hold")
     obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), np.dtype(x.dtype)), champion.obs)
-    memory = jax.tree.map(of_batch, initial)
+    state = jax.tree.map(of_batch, initial)
     act: Callable = policy.greedy
-    given: tuple[Any, ...] = champion.learned, obs, memory
+    given: tuple[Any, ...] = champion.learned, obs, state
     numbers: Named = {}
     try:
         with nn.intercept_methods(_plainly):
@@ -79,8 +79,8 @@ def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
         raise
     except Exception as error:  # of the user's network, for a symbolic size
         raise BadInput(f"its network does not take batches of any size: {one_line(error)}") from error
-    weights, seen, before = by_path("", champion.learned), by_path("obs", obs), by_path("memory", memory)
-    actions, later = by_path("action", action), by_path("next_memory", after)
+    weights, seen, before = by_path("", champion.learned), by_path("obs", obs), by_path("state", state)
+    actions, later = by_path("action", action), by_path("next_state", after)
     remembered, needed = None, [False] * len(before)
     while remembered != needed:  # until it has all states that actions depend on, now or later
         remembered = needed

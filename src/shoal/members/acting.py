@@ -107,7 +107,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
             return remote.act(obs), carry
 
         def sampled(*_: Any) -> tuple[Any, PyTree]:
-            raise BadInput(f"{name} is an external trainer, which acts with its likeliest actions only")
+            raise BadInput(f"{name} is an external trainer, which acts with greedy actions only")
 
         def save(file: Path) -> list[str]:
             trainers, remote = trainer()

@@ -70,7 +70,7 @@ class Champion:
 
         state: the recurrent state that the last call returned; None when episodes start, and for policies without one
         episode_start: bool [B], True where an episode starts and the recurrent state is reset
-        deterministic: True for the mode of the policy, False to sample
+        deterministic: True for greedy actions (the mode of the policy), False to sample
 
         Returns the action in the environment's space and dtype, [B, ...] for a batch, and the next state. Raises BadInput
         for observations of another shape or missing keys, and if the spec is unknown.
