@@ -32,11 +32,11 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
     "own_selector": lambda said: float(said.split()[-3]) > 150,
     "own_trainer": lambda said: last_number(said) > 150,
     "own_optimiser": lambda said: said.count("0 runs failed") == 1 and last_number(said) > 50,
-    "who_sees_what": lambda said: float(said.splitlines()[0].split()[-1]) > 0.95 > 0.9 > last_number(said),
+    "asymmetric_actor_critic": lambda said: float(said.splitlines()[0].split()[-1]) > 0.95 > 0.9 > last_number(said),
     "parameter_sharing": lambda said: last_number(said) > -4,  # at random: about -13
 }
 # How many it leaves, where that is not one; of sequences of runs, each has three or four, and one of all.
-RUNS = {"who_sees_what": 2, "ask_and_tell": 0, "own_trainer": 0, "own_optimiser": 2 * (1 + 4 + 5)}
+RUNS = {"asymmetric_actor_critic": 2, "ask_and_tell": 0, "own_trainer": 0, "own_optimiser": 2 * (1 + 4 + 5)}
 # Packages that Shoal does not bring along, and the variable that names an interpreter which has them.
 NEEDS = {
     "own_trainer": ("torch", "SHOAL_TRAINERS_PYTHON"),

@@ -110,7 +110,7 @@ def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "who"), [(name, who) for name in ACTIONS for who in said_by(name)])
-def test_who_sees_what(name: str, who: str) -> None:
+def test_the_actor_and_the_critic_have_their_keys(name: str, who: str) -> None:
     """Actions depend on the keys of the actor alone, and need no others; values on those of the critic alone. Which these
     are the experiment says, or else the environment."""
     if who == "environment":

@@ -72,7 +72,7 @@ def test_truncation_bootstraps():
 def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkeypatch):
     """The probability of the right action, after as many updates with the one critic and with the other."""
     monkeypatch.syspath_prepend(EXAMPLES)
-    environment, members = import_from("who_sees_what:luck", "env")(), 2
+    environment, members = import_from("asymmetric_actor_critic:luck", "env")(), 2
     agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
     shard = gradient_trained(environment, independent(agent), np.arange(members), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}

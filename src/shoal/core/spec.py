@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-ACTOR, CRITIC = "state", "privileged_state"  # keys of observations that say who sees them
+ACTOR, CRITIC = "state", "privileged_state"  # keys of observations: for policies, and for critics
 MASK = "action_mask"  # key of observations that says which choices are legal: not 0, of each choice of each action
 PLAYER = (
     "player"  # key of observations that says whose turn it is, 0 or 1; player 0 gets the reward, which player 1 loses
@@ -122,7 +122,7 @@ def each(function: Callable[..., Any], *observations: Any) -> Any:
     return function(*observations)
 
 
-def who_sees(obs_shape: Any) -> dict[str, tuple[str, ...]]:
+def actor_and_critic_keys(obs_shape: Any) -> dict[str, tuple[str, ...]]:
     """Find `actor` and `critic` of a `Spec` by the keys of its observations: robots of MuJoCo Playground, and others like
     them, have `state` for policies and `privileged_state` for critics. Nothing where there are no such keys.
     """

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import tree
 from shoal.core.errors import BadField
-from shoal.core.spec import ActionSpace, Spec, none_legal, who_sees
+from shoal.core.spec import ActionSpace, Spec, actor_and_critic_keys, none_legal
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed
 from shoal.environments.games.tree import Tables
@@ -155,7 +155,7 @@ def adapted(
     with accepted(env, options):
         shapes, obs = jax.eval_shape(first_step, jax.random.key(0))
     shape = jax.tree.map(lambda x: x.shape, obs)
-    spec = Spec(shape, "float32", action, **who_sees(shape))
+    spec = Spec(shape, "float32", action, **actor_and_critic_keys(shape))
     return of(core)
 
 

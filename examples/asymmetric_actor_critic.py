@@ -1,4 +1,5 @@
-"""A critic that sees more than the policy: observations are a dictionary, and the experiment says who sees what of it."""
+"""An asymmetric actor-critic: the critic sees more than the policy. Observations are a dictionary, of which the experiment
+names the keys of each."""
 
 import jax
 import jax.numpy as jnp
