@@ -187,7 +187,7 @@ class OwnPpo:
         self.ppo.optimizer.load_state_dict({"state": moments, "param_groups": groups})
         self.ppo.agent.load_state_dict(learned)
 
-    def set_hypers(self, hyper):
+    def set_hyperparameters(self, hyper):
         self.ppo.hyper = hyper
         self.ppo.optimizer.param_groups[0]["lr"] = hyper["learning_rate"]
 

@@ -33,9 +33,9 @@ class Sound:
         self.velocity, self.updates = np.zeros_like(self.w), 0
         self.replay_buffer = np.zeros((16, 2))
         self.optimiser = {"rate": hyper["rate"]}  # as libraries have it: saved and loaded with the moments
-        self.set_hypers(hyper)
+        self.set_hyperparameters(hyper)
 
-    def set_hypers(self, hyper):
+    def set_hyperparameters(self, hyper):
         self.hyper = dict(hyper)
         self.optimiser["rate"] = hyper["rate"]
 
@@ -167,20 +167,20 @@ class OneBirth(Sound):
 class Frozen(Sound):
     """The rate went into the optimiser when it was made."""
 
-    def set_hypers(self, hyper):
+    def set_hyperparameters(self, hyper):
         self.hyper = dict(hyper)
 
 
 class Raising(Sound):
-    def set_hypers(self, hyper):
+    def set_hyperparameters(self, hyper):
         if hyper["momentum"] != 0.5:
             raise TypeError("'float' object is not callable")
-        super().set_hypers(hyper)
+        super().set_hyperparameters(hyper)
 
 
 class Deaf(Sound):
-    def set_hypers(self, hyper):
-        super().set_hypers({**hyper, "greed": 1.0})
+    def set_hyperparameters(self, hyper):
+        super().set_hyperparameters({**hyper, "greed": 1.0})
 
 
 class Forgetful(Sound):
@@ -196,7 +196,7 @@ class Obedient(Sound):
         self.hyper = {}
         super().make(hyper, seed)
 
-    def set_hypers(self, hyper):
+    def set_hyperparameters(self, hyper):
         if hyper["rate"] != self.hyper.get("rate"):
             self.optimiser["rate"] = hyper["rate"]
         self.hyper = dict(hyper)

@@ -127,8 +127,8 @@ class Late(Sound):
         super().make(hyper, seed)
         del self.hyper
 
-    def set_hypers(self, hyper):
-        super().set_hypers(hyper)
+    def set_hyperparameters(self, hyper):
+        super().set_hyperparameters(hyper)
 
 
 class Contexts(gymnasium.Env):

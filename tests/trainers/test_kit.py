@@ -87,7 +87,7 @@ class TestPlaying(TrainerContract):
 
 
 class TestLate(TrainerContract):
-    """`make` need not keep its hyperparameters: `set_hypers` is called before `begin`."""
+    """`make` need not keep its hyperparameters: `set_hyperparameters` is called before `begin`."""
 
     trainer, steps = "support.wrong_trainers:Late", 40
 

@@ -161,9 +161,9 @@ class RlGames(adapter.Adapter):
         if ENV_STATE in arrays:
             self._env_state = json.loads(arrays[ENV_STATE].tobytes())
 
-    def set_hypers(self, hyper: Mapping[str, float]) -> None:
+    def set_hyperparameters(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        rl_games_state.set_hypers(self.algo, self._values(hyper))
+        rl_games_state.set_hyperparameters(self.algo, self._values(hyper))
 
     def close(self) -> None:
         """Leave the environments to the other members of the process; the last one closes them."""

@@ -12,7 +12,7 @@ from shoal_trainers import adapter
 ATTRIBUTES = {"mini_epochs": "mini_epochs_num"}  # where rl_games keeps what is not under its name
 
 
-def set_hypers(algo: Any, values: Mapping[str, float]) -> None:
+def set_hyperparameters(algo: Any, values: Mapping[str, float]) -> None:
     """Assign each value wherever rl_games keeps it."""
     for name, value in values.items():
         setattr(algo, ATTRIBUTES.get(name, name), value)

@@ -187,9 +187,9 @@ class Sb3(adapter.Adapter):
         if self._buffer is not None and replay_buffer:
             sb3_state.set_replay_buffer(self._buffer, replay_buffer)
 
-    def set_hypers(self, hyper: Mapping[str, float]) -> None:
+    def set_hyperparameters(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on."""
-        sb3_state.set_hypers(self.model, self._values(hyper))
+        sb3_state.set_hyperparameters(self.model, self._values(hyper))
 
     def close(self) -> None:
         """Close all environments."""

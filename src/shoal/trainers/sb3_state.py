@@ -14,7 +14,7 @@ COUNTERS = ("num_timesteps", "_n_updates", "_n_calls")  # warm-up, delays and ta
 STATISTICS = ("mean", "var", "count")  # of a running mean
 
 
-def set_hypers(model: Any, values: Mapping[str, float]) -> None:
+def set_hyperparameters(model: Any, values: Mapping[str, float]) -> None:
     """Assign each value wherever SB3 keeps it: in the model, its buffers, or its normaliser, or in what is made of it."""
     kept = (getattr(model, name, None) for name in ("rollout_buffer", "replay_buffer"))
     places = [vars(x) for x in (model, *kept, model.get_vec_normalize_env()) if x is not None]

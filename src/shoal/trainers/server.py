@@ -121,7 +121,7 @@ class Server:
                 state = protocol.TrainerState(*wire.split(arrays))
                 member.trainer.set_state(state)
                 member.token, member.finite = wanted, finite(state.learned)
-            member.trainer.set_hypers(call["hyper"])
+            member.trainer.set_hyperparameters(call["hyper"])
             yield member
         except BaseException:
             with contextlib.suppress(Exception):

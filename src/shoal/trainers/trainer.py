@@ -81,7 +81,7 @@ class Trainer(Protocol):
         learned alone.
         """
 
-    def set_hypers(self, hyper: Mapping[str, float]) -> None:
+    def set_hyperparameters(self, hyper: Mapping[str, float]) -> None:
         """Train with these values from now on, all of `hyper`, exactly as if the model had been made with them.
 
         Called before `begin` and after every `set_state`, as the state of an optimiser brings its own learning rate along.
