@@ -34,7 +34,7 @@ from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import no_agent, whole_config
 from shoal.experiment.structures import choices, place_of, structures
-from shoal.members.acting import Acting, by_agent, by_trainer
+from shoal.members.acting import PolicyFactory, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Kind
@@ -93,8 +93,8 @@ def make_kind(e: Experiment, method: Method) -> Kind:
     return Structured(kinds, partial(place_of, e)) if len(kinds) > 1 else kinds[0]
 
 
-def acting_of(e: Experiment, spec: Spec | None, champion: Path) -> Acting:
-    """Make what lets a champion of an experiment act, in an environment of this spec. champion: where it lies.
+def policy_factory_of(e: Experiment, spec: Spec | None, champion: Path) -> PolicyFactory:
+    """Make the policy factory of a champion of an experiment, in an environment of this spec. champion: where it lies.
 
     Raises BadInput, and Damaged where only a trainer would know one.
     """

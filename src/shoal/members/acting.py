@@ -30,7 +30,7 @@ class Policy(NamedTuple):
     hyper: dict[str, float]
 
 
-class ActingPolicy(NamedTuple):
+class PolicyFunctions(NamedTuple):
     """The functions of a champion: `greedy`, `carry`, `sees` as of `Agent`, with actions of the environment's space.
 
     sampled: (learned, obs, carry, key) as `greedy`; actions as they are explored with in training
@@ -46,21 +46,21 @@ class ActingPolicy(NamedTuple):
     probabilities: Callable[..., Array] | None = None
 
 
-class Acting(NamedTuple):
-    """Shapes of the weights of a kind of member, and how they act.
+class PolicyFactory(NamedTuple):
+    """Makes the functions of a policy from the weights of a member. All members of a kind share it.
 
-    learned: its shapes and dtypes; `Named` where only its trainer knows them
-    policy: (learned, hyperparameters) -> ActingPolicy
+    learned: shapes and dtypes of these weights; `Named` where only a trainer knows them
+    policy: (learned, hyperparameters) -> PolicyFunctions
     load: what a member learned that the library of a trainer has saved as a file; None where members have no library.
         Raises BadInput. It may run what the file holds
     """
 
     learned: PyTree
-    policy: Callable[[PyTree, dict[str, float]], ActingPolicy]
+    policy: Callable[[PyTree, dict[str, float]], PolicyFunctions]
     load: Callable[[Path], PyTree] | None = None
 
 
-def by_agent(agent: Agent, spec: Spec) -> Acting:
+def by_agent(agent: Agent, spec: Spec) -> PolicyFactory:
     """Policy of an agent's members for this spec."""
 
     @jax.jit
@@ -77,18 +77,18 @@ def by_agent(agent: Agent, spec: Spec) -> Acting:
         action, carry, _ = agent.act(learned, hyper, obs, carry, key)
         return to_bounds(spec.action, action), carry
 
-    def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
+    def policy(learned: PyTree, hyper: dict[str, float]) -> PolicyFunctions:
         own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
         probabilities = agent.probabilities
-        return ActingPolicy(greedy, partial(sampled, own), agent.carry, agent.sees, probabilities=probabilities)
+        return PolicyFunctions(greedy, partial(sampled, own), agent.carry, agent.sees, probabilities=probabilities)
 
-    return Acting(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
+    return PolicyFactory(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
 
 
-def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
+def by_trainer(name: str, make: Callable[[], Trainers]) -> PolicyFactory:
     """Policy of external trainers, in a process that starts on demand. make: makes the trainers."""
 
-    def policy(learned: PyTree, hyper: dict[str, float]) -> ActingPolicy:
+    def policy(learned: PyTree, hyper: dict[str, float]) -> PolicyFunctions:
         @cache
         def trainer() -> tuple[Trainers, RemoteTrainer]:
             trainers = make()
@@ -120,7 +120,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
             finally:
                 trainers.close()
 
-        return ActingPolicy(act, sampled, lambda shape: (), save=save)
+        return PolicyFunctions(act, sampled, lambda shape: (), save=save)
 
     def load(file: Path) -> PyTree:
         trainers = make()
@@ -132,7 +132,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> Acting:
         finally:
             trainers.close()
 
-    return Acting(Named(), policy, load)
+    return PolicyFactory(Named(), policy, load)
 
 
 def placed(agent: Agent, layout: DeviceLayout, hyper: dict[str, np.ndarray]) -> tuple[Hyper, dict[str, Array]]:

@@ -16,7 +16,7 @@ from shoal.core.population import Seed
 from shoal.core.types import AnyLearner, Population, PyTree
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.registry import Environment
-from shoal.members.acting import Acting, Policy, acting_members, by_agent
+from shoal.members.acting import Policy, PolicyFactory, acting_members, by_agent
 from shoal.members.devices import MEMBERS, OF_POPULATION, REPLICATED, DeviceLayout
 from shoal.members.protocol import EPISODES, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.device_episodes import DeviceEpisodes
@@ -48,11 +48,11 @@ class Compiled(ABC):
         return self
 
     @cached_property
-    def acting(self) -> Acting:
+    def policy_factory(self) -> PolicyFactory:
         return by_agent(self.agent, self.spec)
 
-    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
-        return self.acting
+    def policy_factory_for(self, hyper: Mapping[str, float]) -> PolicyFactory:
+        return self.policy_factory
 
     @cached_property
     def snapshot(self) -> PyTree:

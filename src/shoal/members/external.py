@@ -12,7 +12,7 @@ from shoal.core.errors import BadField
 from shoal.core.keys import derive, words
 from shoal.core.population import Decision, DistributionUpdate, Seed, of_row
 from shoal.core.types import START, Metrics, PyTree, RunProgress
-from shoal.members.acting import Acting, Policy, by_trainer
+from shoal.members.acting import Policy, PolicyFactory, by_trainer
 from shoal.members.protocol import EPISODES, Members, Outcome, Setup, Shard, Tester
 from shoal.members.rollouts.episodes import noise, summarise
 from shoal.trainers.jobs import side_by_side
@@ -38,11 +38,11 @@ class External:
         self.trainers = make()
         self.tunable, self.spec = self.trainers, self.trainers.spec
         self.env_parameters: Mapping[str, float] = {}
-        self.acting, self.copies_replay = by_trainer(name, make), copies_replay
+        self.policy_factory, self.copies_replay = by_trainer(name, make), copies_replay
         self.snapshot = Named(), Named()
 
-    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
-        return self.acting
+    def policy_factory_for(self, hyper: Mapping[str, float]) -> PolicyFactory:
+        return self.policy_factory
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """One part: a single call of each trainer; see `Kind.interval`."""

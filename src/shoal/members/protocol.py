@@ -17,7 +17,7 @@ from shoal.environments.evaluation import EvaluationConfig
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
     from shoal.core.types import Tunable
-    from shoal.members.acting import Acting, Policy
+    from shoal.members.acting import Policy, PolicyFactory
 
 EPISODES = 8  # of a member and evaluation, where the experiment does not say
 # Called with a result to wait for, and with how many parts of an interval are done; may show it, and may raise.
@@ -169,7 +169,7 @@ class Kind(Protocol):
 
     tunable: what has the hyperparameters. env_parameters: those of the environment, with their own values
     spec: of the environment; None where a trainer does not say it
-    acting: what members learn, and how it acts
+    policy_factory: makes policies from what members learn
     snapshot: shapes and dtypes of what a child copies: see `Shard.snapshot`
     compiled: itself as a `members.compiled.Compiled`, with an agent and an environment; None where Shoal does not see them
     resumes_exactly: whether a run that continues from a state equals one that never stopped
@@ -193,10 +193,10 @@ class Kind(Protocol):
     def spec(self) -> Spec | None: ...
 
     @property
-    def acting(self) -> Acting: ...
+    def policy_factory(self) -> PolicyFactory: ...
 
-    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
-        """Return `acting` of a member with these hyperparameters, whose structure may differ from others."""
+    def policy_factory_for(self, hyper: Mapping[str, float]) -> PolicyFactory:
+        """Return `policy_factory` of a member with these hyperparameters, whose structure may differ from others."""
 
     @property
     def snapshot(self) -> PyTree: ...

@@ -11,7 +11,7 @@ import numpy as np
 from shoal.core.errors import BadField
 from shoal.core.population import Decision, DistributionUpdate, PopulationStats, Seed, Values
 from shoal.core.types import PyTree
-from shoal.members.acting import Acting, Policy
+from shoal.members.acting import Policy, PolicyFactory
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Outcome, Setup, Shard
 from shoal.members.shards import InTurn
@@ -77,8 +77,8 @@ class Structured(GradientTrained):
         common = {x: (max(of[x][0] for of in limits), min(of[x][1] for of in limits)) for x in limits[0]}
         self.tunable = self.tunable._replace(narrower=common)
 
-    def acting_with(self, hyper: Mapping[str, float]) -> Acting:
-        return self.kinds[int(self.place(hyper))].acting
+    def policy_factory_for(self, hyper: Mapping[str, float]) -> PolicyFactory:
+        return self.kinds[int(self.place(hyper))].policy_factory
 
     def memory(self, members: int) -> tuple[int, int]:
         return max(kind.memory(members) for kind in self.kinds)

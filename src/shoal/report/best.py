@@ -102,7 +102,9 @@ def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
         for at, m in enumerate(ranked)
     ]
     strokes += [Stroke(charts.line(across[:, m], places), "champion") for m in known if shown[m] == champion]
-    words = {name: f"{run.said(name, np.nanmin(v))} to {run.said(name, np.nanmax(v))}" for name, (v, _) in rows.items()}
+    words = {
+        name: f"{run.as_text(name, np.nanmin(v))} to {run.as_text(name, np.nanmax(v))}" for name, (v, _) in rows.items()
+    }
     named = [(place, f"{name}\n{words[name]}") for place, name in zip(places.tolist(), rows, strict=True)]
     x, y = Axis(0, 1, named=()), Axis(0, 1, named=named)
     narrow = ", ".join(name for name in names if np.nanmin(rows[name][0]) == np.nanmax(rows[name][0]))

@@ -170,7 +170,7 @@ def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
         Stroke(charts.line(at, effect.means), "median"),
     ]
     most, least = (
-        f"{layout.run.said(name, effect.centres[part])} ({effect.means[part]:.2f} in the mean)"
+        f"{layout.run.as_text(name, effect.centres[part])} ({effect.means[part]:.2f} in the mean)"
         for part in (np.nanargmax(effect.means), np.nanargmin(effect.means))
     )
     finding = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."

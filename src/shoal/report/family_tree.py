@@ -33,8 +33,8 @@ def tree(layout: Layout) -> list[Block]:
     if len(rows) > 1:
         layers += [Stroke(_route(x[rows], y[rows, columns]), "champion")]
         layers += charts.rings(x[rows[-1:]], y[rows[-1:], columns[-1]], "lead")
-    living = sum(size > 0 for size in families.values())
-    left = "one has" if living == 1 else f"{living} have"
+    surviving = sum(size > 0 for size in families.values())
+    left = "one has" if surviving == 1 else f"{surviving} have"
     finding = f"Of {many(len(families), 'founder')}, {left} descendants at the end."
     if table.copied.sum() == 0:
         finding = "Nobody copied anybody: every member is its own founder."
@@ -44,7 +44,7 @@ def tree(layout: Layout) -> list[Block]:
         for c, size in families.items()
         if rank[c] < COLOURS and (size or not crowded)
     ]
-    keys += [("kin c7", "other founders")] if (living if crowded else len(families)) > COLOURS else []
+    keys += [("kin c7", "other founders")] if (surviving if crowded else len(families)) > COLOURS else []
     count, step = len(table.uids), max(1, round(len(table.uids) / 26))
     labels = [(1 - (at + 0.5) / count, str(table.uids[at])) for at in range(0, count, step)]
     axis = Axis(0, 1, named=()) if crowded else Axis(0, 1, "member", named=labels)
@@ -71,9 +71,9 @@ def _shares(layout: Layout) -> list[Figure]:
     first = next(iter(families))
     share = 100 * families[first] / max(1, sum(families.values()))
     finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
-    living = np.array([len({*row} - {-1}) for row in table.founders.tolist()])
-    if living[0] > 1 and (living == 1).any():
-        finding += f" Since generation {table.counted[(living == 1).argmax()]} all share one ancestor."
+    surviving = np.array([len({*row} - {-1}) for row in table.founders.tolist()])
+    if surviving[0] > 1 and (surviving == 1).any():
+        finding += f" Since generation {table.counted[(surviving == 1).argmax()]} all share one ancestor."
     names = {f"founder {table.uids[c]}": rank[c] for c in families if rank[c] < COLOURS}
     names |= {"others": COLOURS} if len(families) > COLOURS else {}
     lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
@@ -111,10 +111,10 @@ def _by_kinship(layout: Layout) -> np.ndarray:
 def _branches(layout: Layout, x: np.ndarray, y: np.ndarray, rank: np.ndarray) -> list[Stroke]:
     """The lines from parents to children, level ones joined: one path for each colour, the survivors' on top."""
     table = layout.table
-    descent, living = table.descent(len(x) - 1), np.zeros(y.shape, bool)
+    descent, surviving = table.descent(len(x) - 1), np.zeros(y.shape, bool)
     known = descent >= 0
-    living[np.nonzero(known)[0], descent[known]] = True
-    kinds = living * (COLOURS + 1) + COLOURS - rank[table.founders]  # in the order in which they are drawn
+    surviving[np.nonzero(known)[0], descent[known]] = True
+    kinds = surviving * (COLOURS + 1) + COLOURS - rank[table.founders]  # in the order in which they are drawn
     drawn = (table.origin >= 0) & np.isfinite(y)
     own = drawn & (table.origin == np.arange(len(table.uids)))
     level = np.where(own & (np.abs(np.diff(y, axis=0, prepend=np.nan)) < 1e-9), kinds, -1)

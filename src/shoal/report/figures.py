@@ -127,18 +127,18 @@ def _hyperparameter(layout: Layout, name: str) -> Figure:
     along = layout.run.along(values)
     lowest, median, highest = (quantile(values, q) for q in (0, 0.5, 1))
     known = along[np.isfinite(along)]
-    finding, said, words = "There is no champion yet.", partial(layout.run.said, name), layout.run.words(name)
+    finding, as_text, words = "There is no champion yet.", partial(layout.run.as_text, name), layout.run.words(name)
     who = "champion’s lineage" if layout.run.method.copies else "champion"
     if len(known):
-        back = f"came back to {said(known[0])}, where it started" if known[0] == known[-1] else went(known, said)
-        finding = f"The {who} {f'kept {said(known[0])}' if np.ptp(known) == 0 else back}."
+        back = f"came back to {as_text(known[0])}, where it started" if known[0] == known[-1] else went(known, as_text)
+        finding = f"The {who} {f'kept {as_text(known[0])}' if np.ptp(known) == 0 else back}."
     if words:
         left = np.unique(values[-1][np.isfinite(values[-1])])
-        finding += f" At the end members have {', '.join(map(said, left))}." if len(left) else ""
+        finding += f" At the end members have {', '.join(map(as_text, left))}." if len(left) else ""
     elif np.isfinite(lowest[-1]):
         finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
-    reading = prose("hyperparameter", ends=[*map(said, ends)], choices=bounds.choices, scale=bounds.scale)
+    reading = prose("hyperparameter", ends=[*map(as_text, ends)], choices=bounds.choices, scale=bounds.scale)
     views = []
     for scale in dict.fromkeys(("linear",) if bounds.choices else (bounds.scale, "linear")):
         whole = bounds.integer and scale == "linear"

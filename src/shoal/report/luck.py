@@ -43,8 +43,8 @@ class Reliability(NamedTuple):
             return (
                 f"{self.episodes} episodes do not tell members apart: {1 - most:.0%} or more of their variance is luck"
             )
-        told = f"{self.episodes} episodes tell {self.truth:.0%} (± {self.error:.0%}) of the variance between members"
-        return f"{told}; the rest is luck" if self.truth >= 0.5 else f"{told}: {self.half} would tell half"
+        text = f"{self.episodes} episodes tell {self.truth:.0%} (± {self.error:.0%}) of the variance between members"
+        return f"{text}; the rest is luck" if self.truth >= 0.5 else f"{text}: {self.half} would tell half"
 
 
 def reliability(*runs: Run) -> Reliability | None:

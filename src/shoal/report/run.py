@@ -176,7 +176,7 @@ class Run:
         words = self.words(name)
         return words[round(value)] if words and 0 <= value < len(words) else float(value)
 
-    def said(self, name: str, value: float) -> str:
+    def as_text(self, name: str, value: float) -> str:
         """Return a value of a hyperparameter as text for a sentence."""
         shown = self.shown(name, value)
         return shown if isinstance(shown, str) else text(shown)

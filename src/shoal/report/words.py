@@ -29,12 +29,12 @@ def short(value: float) -> str:
     return f"{value / size:.3g}{letter}"
 
 
-def went(values: np.ndarray, said: Callable[[float], str] = text) -> str:
-    """The course of a number, from its first finite value to its last; `said` makes them text."""
+def went(values: np.ndarray, as_text: Callable[[float], str] = text) -> str:
+    """The course of a number, from its first finite value to its last; `as_text` makes them text."""
     known = values[np.isfinite(values)]
     if not len(known):
         return "is unknown"
-    first, last = said(float(known[0])), said(float(known[-1]))
+    first, last = as_text(float(known[0])), as_text(float(known[-1]))
     return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
 
 

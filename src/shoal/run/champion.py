@@ -23,13 +23,13 @@ from shoal.core.population import of_row
 from shoal.core.schema import build
 from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
-from shoal.experiment.build import acting_of
+from shoal.experiment.build import policy_factory_of
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.experiment.rules import INT32
 from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
-from shoal.members.acting import Acting
+from shoal.members.acting import PolicyFactory
 from shoal.run import checkpoint
 from shoal.run.members import Saved, read_members
 
@@ -43,10 +43,10 @@ class Champion:
     obs: shapes and dtypes of the observations that it sees, None if they are not known.
     """
 
-    def __init__(self, acting: Acting, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
+    def __init__(self, policy_factory: PolicyFactory, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
         self.spec, self.learned, self._best, self._run = spec, best.learned, best, experiment
         self.experiment = with_structure(experiment, best.hyper)
-        self.acting, self.policy = acting, acting.policy(best.learned, best.hyper)
+        self.policy_factory, self.policy = policy_factory, policy_factory.policy(best.learned, best.hyper)
         self.obs = None if spec is None else spec.obs
         if isinstance(self.obs, dict):
             self.obs = {key: self.obs[key] for key in self.policy.sees or self.obs}
@@ -167,14 +167,14 @@ def load_champion(
         arrays, manifest = checkpoint.read_arrays(folder, run)
         best = champion_of_manifest(manifest, f"{folder}: ")
         spec = _spec(folder, manifest.get("spec"))
-        acting = acting_of(with_structure(experiment, best.hyper), spec, folder)
-        learned = checkpoint.restore(folder, arrays, acting.learned)
+        policy_factory = policy_factory_of(with_structure(experiment, best.hyper), spec, folder)
+        learned = checkpoint.restore(folder, arrays, policy_factory.learned)
     except Damaged as error:
         if os.path.lexists(folder):
             raise
         problem = "holds no champion yet: no generation has ended with a member that has a fitness"
         raise BadInput(f"{run} {problem}") from error
-    champion = Champion(acting, spec, replace(best, learned=learned), experiment)
+    champion = Champion(policy_factory, spec, replace(best, learned=learned), experiment)
     if member is None and generation is None:
         return champion
     saved = read_members(run, generation)
@@ -198,12 +198,12 @@ def load_members(run: str | Path, trust_code: bool = False, generation: int | No
 
 def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     """Make a policy of a saved member. Its fitness is not known yet: it may be a child."""
-    run, acting, hyper = champion._run, champion.acting, of_row(saved.hyper, row)
+    run, policy_factory, hyper = champion._run, champion.policy_factory, of_row(saved.hyper, row)
     if (own := with_structure(run, hyper)) != champion.experiment:
-        acting = acting_of(own, champion.spec, Path("champion"))
-    learned = as_tree(saved.learned[row], acting.learned)
+        policy_factory = policy_factory_of(own, champion.spec, Path("champion"))
+    learned = as_tree(saved.learned[row], policy_factory.learned)
     one = ChampionSoFar(learned, saved.uid[row], saved.generation, hyper=hyper)
-    return Champion(acting, champion.spec, one, run)
+    return Champion(policy_factory, champion.spec, one, run)
 
 
 def champion_of_manifest(told: Any, place: str) -> ChampionSoFar:

@@ -75,8 +75,8 @@ def _payoffs(c: Context, shard: Shard, stats: PopulationStats) -> dict[str, Any]
     policies = np.empty((len(mine), 1 + game.legal.size))  # the uid of each, and its probabilities
     for policy, row in zip(policies, mine.tolist(), strict=True):
         learned, hyper = shard.snapshot(row)[0], of_row(own.hyper, row)
-        acting: Any = kind.acting_with(hyper).policy(learned, hyper)
-        policy[:] = own.uid[row], *np.asarray(acting.probabilities(learned, known)).flat
+        functions: Any = kind.policy_factory_for(hyper).policy(learned, hyper)
+        policy[:] = own.uid[row], *np.asarray(functions.probabilities(learned, known)).flat
     policies = c.processes.exchange.gather(policies)
     rows = [np.flatnonzero(policies[:, 0] == uid)[0] for uid in stats.uid[fittest]]
     matrix = payoff_matrix(game, policies[rows, 1:].reshape(-1, *game.legal.shape))

@@ -267,8 +267,8 @@ def to_save(c: Context, state: State) -> dict[str, PyTree]:
 
 def _to_read(c: Context, first: State, *contenders: tuple[ChampionSoFar, ...]) -> dict[str, PyTree]:
     """The template of the parts of a checkpoint that this process reads; contenders: the earlier and the last ones."""
-    acting = c.plan.kind.acting_with
-    earlier, last = ([acting(one.hyper).learned for one in some] for some in contenders)
+    factory_for = c.plan.kind.policy_factory_for
+    earlier, last = ([factory_for(one.hyper).learned for one in some] for some in contenders)
     return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
 
 

@@ -54,7 +54,7 @@ def read_warm_start(plan: Plan, trusted: bool = True) -> WarmStart | None:
             if (path / place).is_file():
                 _check_levels(e)
                 return begin(plan, path)
-        if path.is_file() and (load := plan.kind.acting.load) is not None:
+        if path.is_file() and (load := plan.kind.policy_factory.load) is not None:
             if not trusted:
                 raise untrusted("init_from", e.init_from, "a file, which may hold code")
             return WarmStart([load(path)] * e.population, {}, str(path), None, [None] * e.population)
@@ -123,7 +123,7 @@ def _champion(plan: Plan, folder: Path) -> WarmStart:
 def _fitting(plan: Plan, run: Path, learned: list[Arrays]) -> list[PyTree]:
     """Weights of members of another run, in the structure of this one. Raises Damaged where it does not fit, and
     BadInput where trainers differ; what a trainer's arrays must be, it knows itself."""
-    e, like = plan.experiment, plan.kind.acting.learned
+    e, like = plan.experiment, plan.kind.policy_factory.learned
     if isinstance(like, Named) and (there := of_run(run).agent_name) != e.agent_name:
         raise BadField("init_from", f"{there} has learned there, and {e.agent_name} learns here", value=e.init_from)
     return [as_tree(arrays, like) for arrays in learned]

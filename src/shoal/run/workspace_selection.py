@@ -86,7 +86,7 @@ def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict
         run = folder.parent
         try:
             arrays, manifest = checkpoint.read_arrays(folder, run)
-            learned = checkpoint.restore(folder, arrays, plan.kind.acting.learned)
+            learned = checkpoint.restore(folder, arrays, plan.kind.policy_factory.learned)
             found[run.name] = replace(champion_of_manifest(manifest, f"{folder}: "), learned=learned)
         except BadInput as error:
             note(f"skipping the champion of worker {run.name}: {error}")

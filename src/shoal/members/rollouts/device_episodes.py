@@ -112,11 +112,11 @@ class DeviceEpisodes(WholeEpisodes):
             if objective is None:
                 return before + jnp.where(alive, reward, jnp.float32(0))
 
-            def told(state: PyTree) -> jax.Array:
+            def objective_value(state: PyTree) -> jax.Array:
                 with lenient():
                     return jnp.asarray(in_info(objective, info(state)), jnp.float32)
 
-            now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(told))(state))
+            now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(objective_value))(state))
             return jnp.where(alive, now, before)
 
         return tuple(map(worth, self._evaluation.measures, values))
