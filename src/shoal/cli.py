@@ -219,9 +219,9 @@ def report(
 
 def compare(
     runs: Annotated[tuple[Path, ...], Positional, flag("RUN ...", "run directories, or workspaces")],
-    out: Annotated[Path, flag("PATH", "where to write the page")] = Path("comparison.html"),
+    out: Annotated[Path, flag("PATH", "where to write the report")] = Path("comparison.html"),
 ) -> int:
-    """Write a page that compares runs: learning curves on the same axes, champions, and differences in settings."""
+    """Write a report that compares runs: learning curves on the same axes, champions, and differences in settings."""
     return show_comparison(runs, out, console())
 
 

@@ -76,7 +76,7 @@ File = Annotated[
     flag("[EXPERIMENT]", "an experiment file, or the name of one that comes with Shoal; flags override it"),
 ]
 Seeds = Annotated[
-    tuple[int, ...] | None, WHOLES, flag("N ...", "train one run per seed, and compare the runs on one page")
+    tuple[int, ...] | None, WHOLES, flag("N ...", "train one run per seed, and compare the runs in one report")
 ]
 Quiet = Annotated[bool, flag(None, "print the result and warnings only")]
 Trust = Annotated[bool, flag(None, "import and run the code that the run names, also from the current directory")]
