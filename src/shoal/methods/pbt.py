@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.errors import BadField, check_least
+from shoal.core.errors import STRUCTURE, BadField, check_least
 from shoal.core.keys import derive
 from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Select, Values
 from shoal.core.space import Range, SearchSpace
@@ -171,7 +171,12 @@ def inherit(
 
 
 def _explored(explore: Explore, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
-    """New values [N] of the same names. Raises BadInput where the explorer fails, or gives anything else."""
+    """New values [N] of the same names, but for the structure of a member, which stays as it is.
+
+    Raises BadInput where the explorer fails, or gives anything else.
+    """
+    hyper = {name: values for name, values in hyper.items() if not name.startswith(STRUCTURE)}
+    space = {name: r for name, r in space.items() if name in hyper}
     changed = call_own("method.explore", _name(explore), explore, key, hyper, space, uid)
     if not isinstance(changed, dict) or changed.keys() != hyper.keys():
         problem = f"it gave a {type(changed).__name__}"
