@@ -6,17 +6,20 @@ import html
 import json
 import re
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from support.messages import Said, shown
 from support.runs import CONFIG, rows, same_run, shoal, tiny
 
 from shoal.core.errors import BadInput
+from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_plan, planned
 from shoal.experiment.structures import structures
 from shoal.records.callback import Callback
 from shoal.report.best import single
@@ -119,6 +122,30 @@ def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run/checkpoints/00000000/manifest.json").read_text())["uids"] == [1, 2, 0, 3]
     resume(tmp_path / "run")
     same_run(tmp_path / "run", tmp_path / "straight")
+
+
+def test_members_of_unequal_rollouts_make_equal_steps() -> None:
+    """Two of three members are left: half as much again would be three short rollouts and one and a half long ones."""
+    halving = HALVING | {"rungs": [0.4]}
+    plan = make_plan(several(config=CONFIG | {"rollout": {"choices": [16, 32]}}, population=3, method=halving))
+    (choice,) = plan.chosen(np.arange(16)).values()
+    uid = np.array([np.argmin(choice), np.argmax(choice)])
+    _, hyper = plan.evolver.init((0,), uid)
+    with closing(plan.kind.shard([uid], plan.setup)) as shard:
+        shard.begin(hyper)
+        shard.train(0, plan.length(1, members=2, steps=3 * plan.steps), chunk=1)
+        assert shard.stats().steps.tolist() == [128, 128]
+
+
+def test_exploring_changes_no_structure() -> None:
+    """Members that explore in place are recorded with the structure that they have."""
+    plan = planned(several(method={"name": "pbt", "select": {"name": "keep", "explore": True}}))
+    uid = np.arange(16)
+    _, hyper = plan.evolver.init((0,), uid)
+    stats = PopulationStats(*[uid] * 3, *[np.ones(16)] * 2, uid, hyper)
+    explored = plan.evolver.decide((0,), (), stats, uid)[1].hyper
+    assert (explored["learning_rate"] != hyper["learning_rate"]).any()
+    assert {*hyper["config.layers"]} == {0, 1} and (explored["config.layers"] == hyper["config.layers"]).all()
 
 
 def test_all_combinations_are_structures() -> None:

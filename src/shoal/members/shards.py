@@ -136,9 +136,9 @@ class InTurn:
     While one uses the accelerator, the others wait on the host.
     """
 
-    def __init__(self, shards: Sequence[Any], setup: Setup, rates: Sequence[float] = ()):
+    def __init__(self, shards: Sequence[Any], setup: Setup, rates: Sequence[int] = ()):
         """shards: a `CompiledShard` each, or several in turn. rates: the iterations that each makes to one of the run's."""
-        self._shards, self._rates, self.pause = shards, rates or [1.0] * len(shards), setup.pause
+        self._shards, self._rates, self.pause = shards, rates or [1] * len(shards), setup.pause
         self.uid = np.concatenate([shard.uid for shard in shards])
         ends = np.cumsum([len(shard.uid) for shard in shards]).tolist()
         self._rows = [slice(first, end) for first, end in zip([0, *ends], ends, strict=False)]
@@ -157,14 +157,14 @@ class InTurn:
         def trained(shard: Any, rows: slice) -> Metrics:
             before, share = rows.start / len(self.uid), (rows.stop - rows.start) / len(self.uid)
             rate = next(rates)
-            mine = max(1, round(iterations * rate))
+            mine = iterations * rate
 
             def pause(result: PyTree, done: float) -> None:
                 self.pause(result, done and iterations * (before + share * done / mine))
 
             shard.pause = pause
             own = progress._replace(each=np.float32(progress.each / rate))
-            metrics = shard.train(generation, mine, max(1, round(chunk * rate)), own)
+            metrics = shard.train(generation, mine, chunk * rate, own)
             shard.pause = self.pause  # nothing of it leads back here, so that members which end are freed at once
             return metrics
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -20,7 +21,7 @@ from shoal.members.shards import InTurn
 class StructuredShard(InTurn):
     """Shards of several structures in turn, by the structure of each."""
 
-    def __init__(self, kind: Structured, shards: dict[int, Any], rates: Sequence[float], chosen: Values, setup: Setup):
+    def __init__(self, kind: Structured, shards: dict[int, Any], rates: Sequence[int], chosen: Values, setup: Setup):
         """chosen: what members chose [N], by the name of the choice. rates: see `InTurn`."""
         super().__init__([*shards.values()], setup, rates)
         self._kind, self._chosen, self._setup = kind, chosen, setup
@@ -84,11 +85,17 @@ class Structured(GradientTrained):
         return max(kind.memory(members) for kind in self.kinds)
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        iterations, each = zip(*(kind.interval(steps, generations, population) for kind in self.kinds), strict=True)
+        """See `Kind.interval`. An iteration of the run is a whole number of rollouts of every structure."""
+        each = [kind.interval(steps, generations, population)[1] for kind in self.kinds]
         if len({*each}) > 1:
             rounded = " and ".join(f"{x:,}" for x in sorted({*each}))
             raise BadField("interval", f"is rounded up to {rounded}", "take a multiple of all rollouts", value=steps)
-        return iterations[0], each[0]
+        return each[0] // math.lcm(*self._rollouts), each[0]
+
+    @property
+    def _rollouts(self) -> list[int]:
+        """Steps of a rollout of each structure."""
+        return [kind.agent.rollout * kind.agent.environments for kind in self.kinds]
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         (uid,) = uids
@@ -100,7 +107,6 @@ class Structured(GradientTrained):
             for place in present
         }
         order = np.concatenate([np.flatnonzero(places == place) for place in present])
-        # All make the same steps in an interval, as `interval` sees to: the shorter its rollouts, the more there are.
-        rollouts = [kind.agent.rollout * kind.agent.environments for kind in self.kinds]
-        rates = [rollouts[0] / rollouts[place] for place in present]
+        # All make the same steps in an iteration of the run: the shorter its rollouts, the more there are.
+        rates = [math.lcm(*self._rollouts) // self._rollouts[place] for place in present]
         return StructuredShard(self, shards, rates, {name: x[order] for name, x in chosen.items()}, setup)
