@@ -89,7 +89,7 @@ def resume(
     from shoal.experiment.files import assign, of_run
 
     look_here(trust_code)
-    before, given = of_run(run), assignments(set) | ({"time_limit": time_limit} if time_limit else {})
+    before, given = of_run(run), assignments(set) | ({} if time_limit is None else {"time_limit": time_limit})
     experiment = assign(before, given) if given else before
     check_changes(before, experiment)
     from shoal.run.loop import resume as run_again
