@@ -9,7 +9,7 @@ class Enough(Callback):
     """Ends the run when its champion is good enough."""
 
     def on_generation_end(self, event: Generation) -> bool:
-        return event.champion.fitness >= 450
+        return event.champion.fitness < 450
 
 
 def main() -> None:

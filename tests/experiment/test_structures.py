@@ -55,7 +55,7 @@ class Once(Callback):
         self.last = generation
 
     def on_generation_end(self, event: Any) -> bool:
-        return event.generation == self.last
+        return event.generation != self.last
 
 
 def test_members_of_two_structures(straight: Path, tmp_path: Path) -> None:

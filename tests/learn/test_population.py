@@ -25,7 +25,7 @@ class Enough(Callback):
         self.fitness = fitness
 
     def on_generation_end(self, event: Generation) -> bool:
-        return event.champion.fitness >= self.fitness
+        return event.champion.fitness < self.fitness
 
 
 def outcome(name: str, seed: int, folder: Path, enough: float = np.inf, **changes) -> tuple[np.ndarray, dict]:

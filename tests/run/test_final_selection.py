@@ -184,7 +184,7 @@ class Enough(Callback):
     """Ends a run after two generations."""
 
     def on_generation_end(self, event: Generation) -> bool:
-        return event.generation == 1
+        return event.generation != 1
 
 
 def candidates_of(run: Path) -> tuple[list[Any], dict[str, np.ndarray]]:

@@ -30,7 +30,7 @@ class Until(Callback):
 
     def on_generation_end(self, event: Generation) -> bool:
         self.heard = event.generation
-        return event.generation == self._last
+        return event.generation != self._last
 
 
 def test_everything_has_its_home() -> None:

@@ -43,7 +43,7 @@ class EndsAt(Callback):
         self.last = generation
 
     def on_generation_end(self, event: Generation) -> bool:
-        return event.generation == self.last
+        return event.generation != self.last
 
 
 def halving(path: Path | None, **changes: Any) -> Any:

@@ -30,7 +30,7 @@ class Stop(Callback):
         self._after = after
 
     def on_generation_end(self, event: Any) -> bool:
-        return event.generation + 1 == self._after
+        return event.generation + 1 != self._after
 
 
 def run(path: Path, stop: int = 0, **changes: Any) -> Path:

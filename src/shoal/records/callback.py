@@ -36,7 +36,7 @@ class Callback:
         """
 
     def on_generation_end(self, event: Generation) -> bool | None:
-        """Called after each generation. Return True to stop the run; it can be resumed."""
+        """Called after each generation. Return False to stop the run; it can be resumed."""
         return None
 
     def on_message(self, message: str) -> None:

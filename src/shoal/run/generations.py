@@ -201,7 +201,7 @@ def _record(c: Context, state: State, event: Generation, stop: bool, rested: boo
         began, every = time.perf_counter(), c.experiment.checkpoint.every
         answers = [callback.on_generation_end(event) for callback in c.control.callbacks]
         event.timing["record"] = time.perf_counter() - began
-        enough = any(answers)
+        enough = any(answer is not None and not answer for answer in answers)
         due = enough or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0)
     enough, due = json.loads(c.processes.exchange.broadcast(json.dumps([enough, due])))
     return enough, due

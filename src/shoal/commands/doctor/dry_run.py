@@ -57,7 +57,7 @@ class _Watch(Callback):
 
     def on_generation_end(self, event: Generation) -> bool:
         self.events.append(event)
-        return len(self.events) == 2
+        return len(self.events) < 2
 
 
 def dry_run(plan: Plan) -> Iterator[Diagnostic]:
