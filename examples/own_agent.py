@@ -67,8 +67,7 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
 def main() -> None:
     # In an experiment file: agent: my_module:reinforce
     result = train(Experiment(env="CartPole-v1", agent=reinforce, generations=GENERATIONS, interval=INTERVAL))
-    champion = result.summary["champion"]
-    print(f"REINFORCE: {champion['evaluation']['mean']:.0f} of 500, last trained with {champion['hyper']}")
+    print(f"REINFORCE: {result.evaluation['mean']:.0f} of 500, last trained with {result.champion.hyper}")
 
 
 if __name__ == "__main__":

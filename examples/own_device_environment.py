@@ -42,8 +42,9 @@ def main() -> None:
             space={"learning_rate": [1e-4, 1e-1, "log"], "discount": [0.8, 0.99, "one_minus_log"]},
         )
     )
-    test = result.summary["champion"]["evaluation"]
-    print(f"on average {-test['mean'] / EPISODE:.2f} away from height 0; doing nothing, it would be 1 or more")
+    print(
+        f"on average {-result.evaluation['mean'] / EPISODE:.2f} away from height 0; doing nothing, it would be 1 or more"
+    )
 
 
 if __name__ == "__main__":

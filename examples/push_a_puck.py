@@ -58,10 +58,9 @@ def main() -> None:
             fitness={"objective": "success", "tie_breaker": "return"},
         )
     )
-    champion = result.summary["champion"]
-    chosen = ", ".join(f"{name} {champion['hyper'][f'env.{name}']:.2g}" for name in WEIGHTS)
+    chosen = ", ".join(f"{name} {result.champion.hyper[f'env.{name}']:.2g}" for name in WEIGHTS)
     print(f"weights at last: {chosen}")
-    print(f"the puck lies at the goal in {champion['evaluation']['mean']:.0%} of the episodes")
+    print(f"the puck lies at the goal in {result.evaluation['mean']:.0%} of the episodes")
 
 
 if __name__ == "__main__":

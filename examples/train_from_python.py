@@ -20,7 +20,7 @@ def main() -> None:
     result = train(experiment)  # with progress=True you can watch it
 
     champion = result.champion
-    test = result.summary["champion"]["evaluation"]
+    test = result.evaluation
     print(
         f"{result.run_dir}: {test['mean']:.0f} ± {test['standard_error']:.1f} on {test['episodes']} held-out episodes"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 TYPE_CHECKING = False  # that of typing, whose import the command need not wait for before it handles signals
 
 if TYPE_CHECKING:
-    from shoal.commands.evaluate import evaluate as evaluate
     from shoal.core.errors import BadInput as BadInput
     from shoal.core.population import PopulationStats as PopulationStats
     from shoal.core.population import Selection as Selection
@@ -28,13 +27,14 @@ if TYPE_CHECKING:
     from shoal.report.load_run import load_run as load_run
     from shoal.run.champion import Champion as Champion
     from shoal.run.champion import load_champion as load_champion
+    from shoal.run.evaluation import evaluate as evaluate
     from shoal.run.loop import Result as Result
     from shoal.run.loop import resume as resume
     from shoal.run.loop import train as train
 
 __version__ = "0.2.0"
 _NAMES = {
-    "shoal.commands.evaluate": ["evaluate"],
+    "shoal.run.evaluation": ["evaluate"],
     "shoal.core.errors": ["BadInput"],
     "shoal.core.population": ["PopulationStats", "Selection"],
     "shoal.core.space": ["HyperparameterSpec", "Range", "end_factor"],

@@ -114,7 +114,7 @@ def evaluate(
     trust_code: Trust = False,
 ) -> int:
     """Evaluate the champion of a run, or another member, on held-out episodes; of a game, its exploitability."""
-    from shoal.commands.evaluate import evaluate as play_episodes
+    from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
     if against is not None:

@@ -14,7 +14,6 @@ from support.messages import Said, shown
 from support.runs import at_work, tiny
 from support.whole_run import SPEC
 
-from shoal.commands.evaluate import evaluate
 from shoal.core.atomic import seal
 from shoal.core.contenders import ChampionSoFar
 from shoal.core.errors import BadInput
@@ -24,6 +23,7 @@ from shoal.methods import METHODS
 from shoal.methods.parts import method_of
 from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
+from shoal.run.evaluation import evaluate
 
 REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
 

@@ -12,12 +12,12 @@ import pytest
 from support.messages import Said
 from support.runs import flags, shoal, tiny
 
-from shoal.commands.evaluate import evaluate
 from shoal.core.errors import BadInput
 from shoal.members.compiled import CompiledTester
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.protocol import Outcome
 from shoal.members.rollouts.device import DeviceRollouts
+from shoal.run.evaluation import evaluate
 from shoal.run.loop import train
 
 

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from support.runs import COMMAND, flags, mpiexec, record, rows, same_run, shoal, tiny
 
-from shoal.commands.evaluate import evaluate
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Fitness
+from shoal.run.evaluation import evaluate
 from shoal.run.loop import resume, train
 from shoal.study.replay import replay
 

@@ -15,7 +15,6 @@ import jax
 import numpy as np
 
 from shoal.commands import renderers
-from shoal.commands.evaluate import with_sampled_actions
 from shoal.commands.renderers import Renderer
 from shoal.core.atomic import absolute, write_file
 from shoal.core.backend import on_jax
@@ -32,6 +31,7 @@ from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
 from shoal.experiment.experiment import Fitness
 from shoal.run.champion import Champion, load_champion, load_members
+from shoal.run.evaluation import with_sampled_actions
 
 
 @on_jax()

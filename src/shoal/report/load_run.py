@@ -94,7 +94,7 @@ class LoadedRun:
         """Contents of result.json; empty as long as the run goes on."""
         return self._run.result
 
-    @property
+    @cached_property
     def champion(self) -> Champion:
         """The best member so far, ready to act. Raises BadInput as long as there is none."""
         from shoal.run.champion import load_champion

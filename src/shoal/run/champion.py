@@ -57,7 +57,8 @@ class Champion:
 
     def __repr__(self) -> str:
         fitness = "" if self.fitness is None else f", {self.fitness:.4g}"
-        who = f"member {self.uid} after generation {self.generation}{fitness}"
+        generations = f"{self.generation + 1} generation{'s' * (self.generation > 0)}"
+        who = f"member {self.uid} after {generations}{fitness}"
         return f"<champion of {self.experiment.env_name} by {self.experiment.agent_name}: {who}>"
 
     @on_jax()
@@ -182,7 +183,7 @@ def load_champion(
         return _member(champion, saved, int(np.argmax(np.nan_to_num(saved.fitness, nan=-np.inf))))
     if member not in saved.uid:
         here = ", ".join(map(str, sorted(saved.uid)))
-        problem = f"has no member {member} after generation {saved.generation + 1} (counted from 1); it has: {here}"
+        problem = f"has no member {member} in the checkpoint after {saved.generation + 1} generations; it has: {here}"
         raise BadInput(f"{run} {problem}")
     return _member(champion, saved, saved.uid.index(member))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,18 @@ class Result:
     """True if the run had finished before"""
 
     def __repr__(self) -> str:
-        tested = (self.summary.get("champion") or {}).get("evaluation", {})
+        tested = self.evaluation
         mean, error = tested.get("mean"), tested.get("standard_error")
         spread = "" if error is None else f" ± {error:.4g}"
         score = "no score" if mean is None else f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
         return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
     @property
+    def evaluation(self) -> dict[str, Any]:
+        """Final evaluation of the champion: `mean`, `standard_error` and `episodes`; empty if all members diverged."""
+        return (self.summary.get("champion") or {}).get("evaluation", {})
+
+    @cached_property
     def champion(self) -> Champion:
         """Champion of the run. Raises BadInput if no member had a finite fitness."""
         return load_champion(self.run_dir, trust_code=True)  # this process has run it already

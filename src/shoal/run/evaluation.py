@@ -1,4 +1,4 @@
-"""`shoal evaluate`: the champion, or another member, on held-out episodes."""
+"""Evaluation of the champion of a run, or another member, on held-out episodes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from shoal.core.backend import on_jax
 from shoal.core.env_parameters import unlike
-from shoal.core.errors import BadInput, unknown
+from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.keys import derive
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, kind_of
@@ -49,17 +49,17 @@ def evaluate(
     sampled: sample actions instead of taking the setting of the run (`fitness.actions`)
     """
     if episodes < 1:
-        raise BadInput(f"--episodes {episodes}: must be at least 1")
+        raise BadField("episodes", "must be at least 1", value=episodes)
     if seed < 0:
-        raise BadInput(f"--seed {seed}: must be at least 0")
+        raise BadField("seed", "must be at least 0", value=seed)
     prepare()
     champion = load_champion(run, trust_code, member, generation)
     experiment = with_sampled_actions(champion.experiment) if sampled else champion.experiment
     if levels is not None:
         if champion.experiment.levels is None:
-            raise BadInput(f"--levels {levels}: {run} was trained without levels")
+            raise BadField("levels", f"{run} was trained without levels", value=levels)
         if levels not in (known_levels := champion.experiment.levels.spans()):
-            raise unknown("--levels", levels, known_levels)
+            raise unknown("levels", levels, known_levels)
     e, kind = kind_of(experiment)
     with closing(kind):
         if kind.spec != champion.spec:
