@@ -60,7 +60,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
     from shoal.rl.replay_buffer import store
 
     prepare()
-    agent = td3(VECTOR, batch=BATCH, capacity=CAPACITY)
+    agent = td3(VECTOR, batch_size=BATCH, buffer_size=CAPACITY)
     learner = CemRl(trained=actors).learner(agent, 2 * actors)
     numbers = learner.agent.hyper._replace(**HYPER)
     hyper = jax.tree.map(lambda x: jnp.full(2 * actors, x, jnp.float32), numbers)

@@ -31,7 +31,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "maze": {"env": "gymnax:MetaMaze-misc"},
     "pendulum": {"env": "Pendulum-v1", "config": {"normalise_rewards": True}},
 }
-CONFIG = {"environments": 8, "rollout": 128, "minibatches": 8}
+CONFIG = {"num_envs": 8, "rollout_length": 128, "num_minibatches": 8}
 SPACE = {
     "learning_rate": [1e-6, 0.1, "log"],
     "discount": [0.8, 0.9999, "one_minus_log"],

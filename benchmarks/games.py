@@ -57,7 +57,7 @@ def training(game: str, seconds: float) -> dict[str, float]:
 
     on_one_core()
     prepare()
-    config = {"environments": ENVIRONMENTS, "rollout": ROLLOUT, "minibatches": MINIBATCHES}
+    config = {"num_envs": ENVIRONMENTS, "rollout_length": ROLLOUT, "num_minibatches": MINIBATCHES}
     interval = 3 * ENVIRONMENTS * ROLLOUT
     experiment = Experiment(env=f"game:{game}", population=MEMBERS, interval=interval, method="pbt", config=config)
     plan = make_plan(experiment)

@@ -24,7 +24,7 @@ from typing import Any
 from common import SHOAL, last_json, most_memory, timed_generations
 
 HERE = Path(__file__).parent
-REPLAY = {"capacity": 4096, "warm_up": 256}
+REPLAY = {"buffer_size": 4096, "learning_starts": 256}
 # Runs that learn something within a minute, and the same at their smallest size.
 SMOKE: dict[str, dict[str, Any]] = {
     "ppo": {"env": "gymnax:CartPole-v1", "interval": 16_384},
@@ -156,8 +156,8 @@ def robot(small: bool) -> Iterator[Row]:
     env, sizes = ("brax:inverted_pendulum", ["1"]) if small else ("brax:ant", ["1", "8", "64"])
     options = ["--env", env, "--populations", *sizes, "--peer", sys.executable]
     options += ["--seconds", "0" if small else "10"]
-    sizes = {"environments": 4, "unroll": 4, "minibatches": 1, "epochs": 1, "updates": 1, "episodes": 1}
-    for name, size in (sizes if small else {"environments": 2048}).items():
+    sizes = {"num_envs": 4, "unroll": 4, "num_minibatches": 1, "epochs": 1, "updates": 1, "episodes": 1}
+    for name, size in (sizes if small else {"num_envs": 2048}).items():
         options += [f"--{name}", str(size)]
     yield from _script("robots.py", *options)
 
@@ -176,7 +176,9 @@ def pixels(small: bool) -> Iterator[Row]:
     """PPO with the Nature CNN on images of 84 x 84 x 4, in float32 and in bfloat16: microseconds per image."""
     cell = {"network": "nature_cnn", "shape": (84, 84, 4), "choices": 15}
     cell |= (
-        {"environments": 2, "rollout": 8, "seconds": 0} if small else {"environments": 64, "rollout": 32, "seconds": 5}
+        {"num_envs": 2, "rollout_length": 8, "seconds": 0}
+        if small
+        else {"num_envs": 64, "rollout_length": 32, "seconds": 5}
     )
     for n in (1,) if small else (1, 8):
         for precision in ("bfloat16",) if small else ("float32", "bfloat16"):

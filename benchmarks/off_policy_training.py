@@ -31,13 +31,19 @@ TARGETS = {"sbx-td3": 1.3, "sbx-sac": 1.7, "sb3-td3": 2.5}
 ROLLOUT = 50
 
 
-def settings(agent: str, warm_up: int) -> dict:
+def settings(agent: str, learning_starts: int) -> dict:
     """Of a run of Shoal's."""
     rates = ["policy_learning_rate", "critic_learning_rate"] + ["temperature_learning_rate"] * (agent == "sac")
     return {
         "env": "gym:HalfCheetah-v5",
         "agent": agent,
-        "config": {"rollout": ROLLOUT, "warm_up": warm_up, "capacity": 100_000, "batch": 256, "layers": [256, 256]},
+        "config": {
+            "rollout_length": ROLLOUT,
+            "learning_starts": learning_starts,
+            "buffer_size": 100_000,
+            "batch_size": 256,
+            "layers": [256, 256],
+        },
         "hyper": {"update_ratio": 1.0, **dict.fromkeys(rates, 1e-3 if agent == "td3" else 3e-4)},
         "fitness": {"source": "training"},
     }
@@ -45,7 +51,7 @@ def settings(agent: str, warm_up: int) -> dict:
 
 def shoal(agent: str, population: int, options: argparse.Namespace) -> tuple[float, float]:
     """Steps per second of a run: training alone, and with everything. The first generation, which compiles, is left out."""
-    given = settings(agent, options.warm_up).items()
+    given = settings(agent, options.learning_starts).items()
     flat = [f"{a}.{b}={json.dumps(v)}" for a, x in given if isinstance(x, dict) for b, v in x.items()]
     count = options.generations + 1
     arguments = ["--env", "gym:HalfCheetah-v5", "--agent", agent, "--population", str(population)]
@@ -60,7 +66,7 @@ def baseline(algorithm: str, every: int, options: argparse.Namespace) -> tuple[f
     """Of as many processes as there are cores: steps per second, and milliseconds of CPU time per step."""
     rate = "3e-4" if algorithm.endswith("sac") else "1e-3"
     command = [options.peer, str(BASELINE), "--algorithm", algorithm, "--every", str(every), "--rate", rate]
-    run = last_json([*command, "--steps", str(options.steps), "--warm-up", str(options.warm_up)])
+    run = last_json([*command, "--steps", str(options.steps), "--learning-starts", str(options.learning_starts)])
     return run["steps_per_second"], run["cpu_ms_per_step"]
 
 
@@ -102,7 +108,7 @@ def _figures(rates: list[float]) -> list[str]:
 # ------------------------------------------------------------------------------------- where time goes
 
 
-def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[dict[str, float]]:
+def clocks(agent: str, population: int, iterations: int, learning_starts: int) -> list[dict[str, float]]:
     """Milliseconds per rollout of each part: as it is; then with updates waited for, so that nothing runs beside another."""
     import jax
     import numpy as np
@@ -113,7 +119,7 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
 
     prepare()
     parts = make_plan(
-        from_dict({**settings(agent, warm_up), "population": population, "interval": ROLLOUT * iterations})
+        from_dict({**settings(agent, learning_starts), "population": population, "interval": ROLLOUT * iterations})
     )
     shard = parts.kind.shard(parts.members(), parts.setup)
     rollouts = shard.rollouts
@@ -135,7 +141,7 @@ def clocks(agent: str, population: int, iterations: int, warm_up: int) -> list[d
 
     _, hyper = parts.evolver.init((0, 0, 0), np.arange(population))
     shard.begin(hyper)
-    shard.train(0, warm_up // ROLLOUT + 2, 1)
+    shard.train(0, learning_starts // ROLLOUT + 2, 1)
     results = []
     for generation, wait in enumerate((False, True), 1):
         spent |= dict.fromkeys(("acting", "simulators", "updating"), 0.0)
@@ -163,7 +169,7 @@ def split(options: argparse.Namespace) -> None:
     for agent in options.agents:
         for n in options.populations:
             arguments = ["--clocks", agent, str(n), "--rollouts", str(options.rollouts)]
-            arguments += ["--warm-up", str(options.warm_up)]
+            arguments += ["--learning-starts", str(options.learning_starts)]
             both = last_json([sys.executable, __file__, *arguments])
             for name, x in zip(("as it is", "one after another"), both, strict=True):
                 waiting = x["acting"] - x["fastest acting"]
@@ -194,14 +200,14 @@ def main() -> None:
     add("--interval", type=int, default=2_000, help="steps of a member per generation (default: %(default)s)")
     add("--generations", type=int, default=3, help="that are timed (default: %(default)s)")
     add("--steps", type=int, default=3_000, help="of each baseline that are timed (default: %(default)s)")
-    add("--warm-up", type=int, default=1_000, help="steps of random actions (default: %(default)s)")
+    add("--learning-starts", type=int, default=1_000, help="steps of random actions (default: %(default)s)")
     add("--rollouts", type=int, default=20, help="that are taken apart (default: %(default)s)")
     add("--only", choices=["compare", "split"], help="one of the two parts")
     add("--clocks", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.clocks:
         agent, population = options.clocks
-        print(json.dumps(clocks(agent, int(population), options.rollouts, options.warm_up)))
+        print(json.dumps(clocks(agent, int(population), options.rollouts, options.learning_starts)))
         return
     if options.only != "split":
         compare(options)

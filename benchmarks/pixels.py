@@ -62,7 +62,7 @@ def measure(options: argparse.Namespace) -> list[list[str]]:
         floor = (forward + EPOCHS * learning) / rate
         for population in options.populations:
             cell = {"network": network, "shape": IMAGES[network], "choices": CHOICES, "population": population}
-            cell |= {"environments": options.environments, "rollout": options.rollout, "seconds": options.seconds}
+            cell |= {"num_envs": options.environments, "rollout_length": options.rollout, "seconds": options.seconds}
             found: dict[str, list[dict]] = {name: [] for name in scripts}
             for _ in range(options.repeats):
                 for name, command in scripts.items():

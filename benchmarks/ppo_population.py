@@ -25,7 +25,7 @@ from common import last_json, mpiexec, shoal_until, table
 UPDATE = 2048  # steps of an update
 BASELINE = Path(__file__).with_name("baselines") / "sb3_mpi.py"
 EQUAL = [
-    "config.minibatches=32",
+    "config.num_minibatches=32",
     "hyper.epochs=10",
     "space={learning_rate: [1.0e-4, 1.0e-3, log]}",
     "fitness.episodes=5",
@@ -42,7 +42,7 @@ def rate_of(copies: int, seed: int, options: argparse.Namespace) -> float:
     """Steps per second between the generations of a run: all but the first, which compiles."""
     arguments = ["--population", "8", "--seed", str(seed), "--interval", str(options.interval)]
     arguments += ["--generations", str(options.generations + 1)]
-    arguments += ["--set", f"config.rollout={UPDATE // copies}", f"config.environments={copies}", *EQUAL]
+    arguments += ["--set", f"config.rollout_length={UPDATE // copies}", f"config.num_envs={copies}", *EQUAL]
     _, rows = shoal_until(arguments, lambda rows: len(rows) == options.generations + 1)
     first, last = rows[0], rows[-1]
     return (last["steps"] - first["steps"]) / (last["timing"]["seconds"] - first["timing"]["seconds"])

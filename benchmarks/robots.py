@@ -32,7 +32,11 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
 
     prepare()
     steps = options.environments * options.unroll * options.updates
-    config = {"environments": options.environments, "rollout": options.unroll, "minibatches": options.minibatches}
+    config = {
+        "num_envs": options.environments,
+        "rollout_length": options.unroll,
+        "num_minibatches": options.minibatches,
+    }
     config |= {"layers": options.layers, "normalise_observations": True}
     plan = make_plan(
         Experiment(

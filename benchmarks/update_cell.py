@@ -34,10 +34,10 @@ ONE_DEVICE = "--xla_force_host_platform_device_count=1"
 
 def make_agent(name: str, steps: int) -> Agent:
     """An agent that makes `steps` updates per environment step."""
-    common: dict[str, Any] = {"rollout": 1, "environments": 1, "updates_per_step": steps, "warm_up": 0}
+    common: dict[str, Any] = {"rollout_length": 1, "num_envs": 1, "max_update_ratio": steps, "learning_starts": 0}
     if name == "dqn":
-        return dqn(IMAGE, layers=(256,), network="nature_cnn", batch=32, capacity=1_000, **common)
-    return {"td3": td3, "sac": sac}[name](VECTOR, batch=256, capacity=10_000, **common)
+        return dqn(IMAGE, layers=(256,), network="nature_cnn", batch_size=32, buffer_size=1_000, **common)
+    return {"td3": td3, "sac": sac}[name](VECTOR, batch_size=256, buffer_size=10_000, **common)
 
 
 def random_rollout(name: str, length: int, seed: int) -> Rollout:

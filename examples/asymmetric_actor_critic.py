@@ -44,7 +44,7 @@ def main() -> None:
                 population=MEMBERS,
                 generations=1,
                 interval=UPDATES * STEPS,
-                config={"layers": [], "environments": 8, "rollout": 8, "minibatches": 2, "critic": critic},
+                config={"layers": [], "num_envs": 8, "rollout_length": 8, "num_minibatches": 2, "critic": critic},
                 hyper={"learning_rate": 0.01, "entropy_coefficient": 0.0},
                 space={},
                 final_episodes=1024,

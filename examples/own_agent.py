@@ -18,7 +18,7 @@ class Hyper(NamedTuple):
     discount: Annotated[Any, HyperparameterSpec("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
 
 
-def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
+def reinforce(spec: Spec, num_envs: int = 8, rollout_length: int = 128) -> Agent:
     """The arguments after `spec` are the experiment's config: they fix shapes and are the same for all members."""
     assert isinstance(spec.action, Discrete)
 
@@ -39,7 +39,7 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
             return total, total
 
         done = (rollout.terminated | rollout.truncated).astype(jnp.float32)
-        _, returns = jax.lax.scan(back, jnp.zeros(environments), (rollout.reward, done), reverse=True)
+        _, returns = jax.lax.scan(back, jnp.zeros(num_envs), (rollout.reward, done), reverse=True)
         advantage = (returns - returns.mean()) / (returns.std() + 1e-8)
 
         def loss(params):
@@ -59,8 +59,8 @@ def reinforce(spec: Spec, environments: int = 8, rollout: int = 128) -> Agent:
         update=update,
         carry=lambda shape: (),
         hyper=Hyper(),
-        rollout=rollout,
-        environments=environments,
+        rollout_length=rollout_length,
+        num_envs=num_envs,
     )
 
 

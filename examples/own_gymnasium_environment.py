@@ -39,7 +39,7 @@ def main() -> None:
             population=4,
             generations=GENERATIONS,
             interval=INTERVAL,
-            config={"environments": 4, "rollout": 64},
+            config={"num_envs": 4, "rollout_length": 64},
             space={"learning_rate": [1e-4, 1e-1, "log"]},
             final_episodes=16,
         )

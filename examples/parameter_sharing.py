@@ -24,7 +24,7 @@ class AgentsAsCopies(Pool):
         self.agents = make().possible_agents
         if rows % len(self.agents):
             problem = f"{rows} copies are no whole number of environments with {len(self.agents)} agents"
-            raise ValueError(f"{problem}: config.environments and fitness.episodes must be multiples of that")
+            raise ValueError(f"{problem}: config.num_envs and fitness.episodes must be multiples of that")
         self.envs = [make() for _ in range(rows // len(self.agents))]
 
     def reset(self, seeds):
@@ -106,7 +106,7 @@ def main() -> None:
             population=4,
             generations=GENERATIONS,
             interval=INTERVAL,
-            config={"environments": 8, "rollout": 64},  # of each member: four meetings of two agents
+            config={"num_envs": 8, "rollout_length": 64},  # of each member: four meetings of two agents
             space={"learning_rate": [1e-4, 1e-2, "log"]},
             final_episodes=64,
         )

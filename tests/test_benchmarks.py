@@ -48,7 +48,7 @@ CASES = {
     "launcher": "--workers 2 --population 2 --interval 64",
     "luck_of_fitness": "",
     "off_policy_training": "--agents td3 --populations 2 --repeats 1 --interval 50 --generations 1 --rollouts 1 "
-    "--warm-up 50",
+    "--learning-starts 50",
     "pixels": f"--networks nature_cnn --populations 1 --environments 2 --rollout 8 --repeats 1 {BRIEFLY}",
     "population_figure": "population.svg",
     "ppo_population": "--repeats 1 --generations 1 --interval 2048 --copies 8 --target 0 --population 2",

@@ -65,7 +65,7 @@ space:
   clip_range:
     choices: [0.1, 0.2, 0.4]
     ordered: true
-config: {layers: [8], rollout: 16, environments: 2, minibatches: 2, activation: tanh, normalise_observations: true}
+config: {layers: [8], rollout_length: 16, num_envs: 2, num_minibatches: 2, activation: tanh, normalise_observations: true}
 env_options: {max_steps_in_episode: 50, gravity: 9.8}
 """,
     """env: Pendulum-v1
@@ -77,7 +77,14 @@ method:
   select: tournament
   explore: {name: mutate, mutation_rate: 0.5, change_range: [1.1, 1.5]}
 space: {tau: [0.001, 0.1, log], policy_delay: {low: 1, high: 4, integer: true}}
-config: {layers: [8, 8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8, updates_per_step: 1}
+config:
+  layers: [8, 8]
+  rollout_length: 16
+  num_envs: 2
+  learning_starts: 32
+  buffer_size: 64
+  batch_size: 8
+  max_update_ratio: 1
 interval: 64
 generations: 3
 """,
@@ -93,25 +100,25 @@ env_options: {max_episode_steps: 50, vectorization: sync}
     """env: Pendulum-v1
 method: {name: cem_rl, trained: 2, elites: 2, variance: 1e-3, noise_decay: 0.9, mirrored: false}
 population: 4
-config: {layers: [8], warm_up: 16, capacity: 64, batch: 8, rollout: 8}
+config: {layers: [8], learning_starts: 16, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,
     """env: CartPole-v1
 agent: dqn
 method:
   name: schedule
   rows:
-  - {learning_rate: 1e-3, epsilon: 0.1}
+  - {learning_rate: 1e-3, final_epsilon: 0.1}
   - learning_rate: 1e-4
-    epsilon: 0.05
+    final_epsilon: 0.05
 population: 2
 fitness:
   source: training
-config: {layers: [8], n_step: 2, network: mlp, warm_up: 8, capacity: 64, batch: 8, rollout: 8}
+config: {layers: [8], n_step: 2, network: mlp, learning_starts: 8, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,
     """env: Pendulum-v1
 method: {name: dvd, arms: [0, 0.5], probes: 4, redraw: 2}
 population: 3
-config: {layers: [8], warm_up: 8, capacity: 64, batch: 8, rollout: 8}
+config: {layers: [8], learning_starts: 8, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,
 ]
 
@@ -288,7 +295,7 @@ base:
   population: 4
   generations: 2
   interval: 64
-  config: {layers: [8], rollout: 16, environments: 2, minibatches: 2}
+  config: {layers: [8], rollout_length: 16, num_envs: 2, num_minibatches: 2}
   space: {learning_rate: [1e-5, 1e-2, log]}
 arms:
   pbt: {method: {name: pbt, select: {name: truncation, bottom: 0.25}}}
@@ -304,10 +311,10 @@ unequal: true
     """base: {env: gym:Pendulum-v1, agent: td3, population: 4, generations: 4, interval: 64}
 arms:
   own:
-    config: {layers: [8], rollout: 16, environments: 2, warm_up: 32, capacity: 64, batch: 8}
+    config: {layers: [8], rollout_length: 16, num_envs: 2, learning_starts: 32, buffer_size: 64, batch_size: 8}
   usual:
     fitness: {episodes: 2}
-    config: {layers: [8], rollout: 16, environments: 1, warm_up: 32, capacity: 64, batch: 8}
+    config: {layers: [8], rollout_length: 16, num_envs: 1, learning_starts: 32, buffer_size: 64, batch_size: 8}
 """,
 ]
 

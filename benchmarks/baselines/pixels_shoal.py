@@ -19,15 +19,15 @@ from shoal.rl.independent import independent
 def measure(cell: dict) -> dict[str, float]:
     """Seconds per image and member of acting and of an update, the best of all calls; CPU seconds of the update."""
     prepare()
-    n, shape = cell["population"], (cell["population"], cell["rollout"], cell["environments"])
+    n, shape = cell["population"], (cell["population"], cell["rollout_length"], cell["num_envs"])
     layers = (512,) if cell["network"] == "nature_cnn" else ()
-    settings = {"network": cell["network"], "layers": layers, "activation": "relu", "minibatches": 8}
+    settings = {"network": cell["network"], "layers": layers, "activation": "relu", "num_minibatches": 8}
     settings["precision"] = cell.get("precision", "float32")
     agent = ppo(
         Spec(tuple(cell["shape"]), "uint8", Discrete(cell["choices"])),
         **settings,
-        environments=cell["environments"],
-        rollout=cell["rollout"],
+        num_envs=cell["num_envs"],
+        rollout_length=cell["rollout_length"],
     )
     learner, layout, rng = independent(agent), DeviceLayout(n), np.random.default_rng(0)
     uid = layout.place(np.arange(n, dtype=np.uint32))

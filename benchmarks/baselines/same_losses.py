@@ -29,7 +29,7 @@ HYPER = {
         "temperature_learning_rate": 3e-4,
         "tau": 0.005,
     },
-    "dqn": {"learning_rate": 1e-3, "target_period": 2.0},
+    "dqn": {"learning_rate": 1e-3, "target_update_interval": 2.0},
 }
 PARTS = {  # of what an agent has learned: the attribute in PyTorch
     "td3": {

@@ -46,7 +46,7 @@ def work(number: int, processes: int, options: argparse.Namespace, barrier: Any,
         environment,
         batch_size=256,
         learning_rate=options.rate,
-        learning_starts=options.warm_up,
+        learning_starts=options.learning_starts,
         buffer_size=100_000,
         train_freq=options.every,
         gradient_steps=options.every,
@@ -55,7 +55,7 @@ def work(number: int, processes: int, options: argparse.Namespace, barrier: Any,
         seed=number,
         device="cpu",
     )
-    model.learn(options.warm_up + 6 * max(options.every, 10))
+    model.learn(options.learning_starts + 6 * max(options.every, 10))
     barrier.wait()
     spent = time.process_time()
     model.learn(options.steps, reset_num_timesteps=False)
@@ -71,7 +71,7 @@ def main() -> None:
     add("--environment", default="HalfCheetah-v5", metavar="ID", help="(default: %(default)s)")
     add("--processes", type=int, default=len(os.sched_getaffinity(0)), help="at a time (default: %(default)s)")
     add("--steps", type=int, default=3_000, help="of each that are timed (default: %(default)s)")
-    add("--warm-up", type=int, default=1_000, metavar="STEPS", help="of random actions (default: %(default)s)")
+    add("--learning-starts", type=int, default=1_000, metavar="STEPS", help="of random actions (default: %(default)s)")
     add("--every", type=int, default=1, metavar="STEPS", help="between updates, as many at once (default: %(default)s)")
     add("--rate", type=float, default=1e-3, help="of Adam (default: %(default)s)")
     options = parser.parse_args()

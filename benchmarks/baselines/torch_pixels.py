@@ -52,7 +52,7 @@ def forward(made: nn.ModuleDict, obs: Tensor) -> tuple[torch.distributions.Categ
 
 def measure(cell: dict) -> dict[str, float]:
     """Seconds per image and member of acting and of an update, the best of all calls; CPU seconds of the update."""
-    members, copies, images = cell["population"], cell["environments"], cell["environments"] * cell["rollout"]
+    members, copies, images = cell["population"], cell["num_envs"], cell["num_envs"] * cell["rollout_length"]
     height, width, channels = cell["shape"]
     agents = [make(cell["network"], cell["shape"], cell["choices"]) for _ in range(members)]
     optimisers = [torch.optim.Adam(agent.parameters(), 3e-4, eps=1e-5, fused=True) for agent in agents]

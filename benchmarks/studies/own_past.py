@@ -44,8 +44,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         opponent = learned.now._replace(params=params, observations=statistics)
         other, _, _ = agent.act(opponent, hyper, obs, carry, of_past)
 
-        environment = jnp.arange(agent.environments)
-        against_past = environment >= agent.environments // 2
+        environment = jnp.arange(agent.num_envs)
+        against_past = environment >= agent.num_envs // 2
         of_another = against_past & (obs[PLAYER] == environment % 2)
         log_prob = jnp.where(of_another, jnp.nan, acted.log_prob)
         return jnp.where(of_another, other, action), carry, acted._replace(log_prob=log_prob)

@@ -22,7 +22,7 @@ from shoal.core.spec import Discrete, Spec
 from shoal.core.types import Agent, Member
 
 SPACE = Discrete(3)
-HYPER = {"learning_rate": 0.05, "discount": 0.9, "tau": 0.4, "target_period": 2, "max_gradient_norm": 0.5}
+HYPER = {"learning_rate": 0.05, "discount": 0.9, "tau": 0.4, "target_update_interval": 2, "max_gradient_norm": 0.5}
 
 
 @functools.cache
@@ -71,7 +71,7 @@ class Reference:
         slope = jax.tree.map(lambda x: x * min(1, h.max_gradient_norm / norm), slope)
         self.params = self.adam.step(h.learning_rate, slope, self.params)
         self.updates += 1
-        if self.updates % int(h.target_period) == 0:
+        if self.updates % int(h.target_update_interval) == 0:
             self.target = polyak_update(self.target, self.params, h.tau)
         return told
 
@@ -91,7 +91,7 @@ def test_against_the_reference(double, n):
     member = begin(made)
     expected, past = Reference(member.learned, double), Past()
     rounds = [{}, {"discount": 0.5}, {"learning_rate": 0.01, "tau": 1.0}, {"max_gradient_norm": 1e6}]
-    rounds += [{"update_ratio": 3 / (T * B), "target_period": 3}, {}]
+    rounds += [{"update_ratio": 3 / (T * B), "target_update_interval": 3}, {}]
     for i, changes in enumerate(rounds):
         now, key = hyper(**changes), jax.random.key(i)
         past.rollouts.append(reference.rollout(SPACE, i))
@@ -111,7 +111,9 @@ def test_the_target_moves_when_its_period_is_over():
     made = agent(double=True, n_step=3)
     member, turns = begin(made), []
     for i, period in enumerate([2, 2, 2, 3, 3, 3, 3, 3, 1]):
-        end, _ = made.update(member, hyper(target_period=period, tau=1), reference.rollout(SPACE, i), jax.random.key(i))
+        end, _ = made.update(
+            member, hyper(target_update_interval=period, tau=1), reference.rollout(SPACE, i), jax.random.key(i)
+        )
         assert not same(end.learned.params, member.learned.params)
         if not same(end.learned.target, member.learned.target):
             turns.append(int(end.learned.updates))
@@ -151,13 +153,13 @@ def acted(updates: int, **values: float) -> np.ndarray:
 )
 def test_random_actions(updates, final, over, epsilon):
     """Their share falls from 1 in a straight line; each choice is as likely, the best one included."""
-    counts = acted(updates, epsilon=final, epsilon_updates=over)
+    counts = acted(updates, final_epsilon=final, epsilon_decay_updates=over)
     expected = np.array([1 - epsilon + epsilon / 3, epsilon / 3, epsilon / 3])
     assert stats.chisquare(counts, expected * counts.sum()).pvalue > 1e-3
 
 
 def test_no_random_actions():
-    np.testing.assert_array_equal(acted(10, epsilon=0, epsilon_updates=10), [len(OBS), 0, 0])
+    np.testing.assert_array_equal(acted(10, final_epsilon=0, epsilon_decay_updates=10), [len(OBS), 0, 0])
 
 
 def test_a_member_begins_with_its_target():
@@ -179,7 +181,7 @@ def test_unfitting_steps(n, said):
 def test_images():
     """Bytes from the environment to the network; every layer learns."""
     spec = Spec(shape := (36, 40, 2), "uint8", SPACE)
-    made = dqn(spec, **reference.SETTINGS | {"network": "nature_cnn", "batch": 4, "capacity": T * B})
+    made = dqn(spec, **reference.SETTINGS | {"network": "nature_cnn", "batch_size": 4, "buffer_size": T * B})
     member = jax.jit(made.init)(jax.random.key(0), made.hyper)
     assert member.replay_buffer.obs.dtype == np.uint8 and member.replay_buffer.obs.shape == (T + 1, B, *shape)
     obs, next_obs = np.random.default_rng(0).integers(256, size=(2, T, B, *shape), dtype=np.uint8)

@@ -54,7 +54,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("recurrent", [0, 5])
 @pytest.mark.parametrize("kind", SPACES)
 def test_shapes(kind, recurrent):
-    spec, agent = spec_of(kind), made(kind, layers=(8,), recurrent=recurrent)
+    spec, agent = spec_of(kind), made(kind, layers=(8,), lstm_hidden_size=recurrent)
     learned, obs = begun(agent), observations(7, 4)
     start = agent.carry((7,))
     assert jax.tree.map(np.shape, start) == (((7, 5), (7, 5)) if recurrent else ())
@@ -72,19 +72,19 @@ def test_shapes(kind, recurrent):
 @pytest.mark.slow
 def test_images():
     """Convolutions, then the LSTM; numbers of 8 bits are shares of 255."""
-    agent = policy(spec_of("discrete", (36, 36, 1), "uint8"), network="nature_cnn", layers=(), recurrent=6)
+    agent = policy(spec_of("discrete", (36, 36, 1), "uint8"), network="nature_cnn", layers=(), lstm_hidden_size=6)
     learned = begun(agent)
     obs = np.random.default_rng(0).integers(0, 256, (2, 36, 36, 1), np.uint8)
     (_, h), action = agent.greedy(learned, obs, agent.carry((2,)))[::-1]
     assert action.shape == (2,) and h.shape == (2, 6)
     assert not jax.tree.leaves(learned.observations), "statistics of pixels that nobody asked for"
-    shares = policy(spec_of("discrete", (36, 36, 1)), network="nature_cnn", layers=(), recurrent=6)
+    shares = policy(spec_of("discrete", (36, 36, 1)), network="nature_cnn", layers=(), lstm_hidden_size=6)
     np.testing.assert_allclose(shares.greedy(learned, obs / np.float32(255), agent.carry((2,)))[1][1], h, rtol=1e-4)
 
 
 def test_the_whole_in_numpy():
     """A hidden layer, two steps of an LSTM (Hochreiter and Schmidhuber 1997, with forget gates), tanh of the output."""
-    agent = made("continuous", layers=(8,), activation="relu", recurrent=5)
+    agent = made("continuous", layers=(8,), activation="relu", lstm_hidden_size=5)
     learned = begun(agent)
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), learned.params)
@@ -107,7 +107,7 @@ def test_the_whole_in_numpy():
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_actions_depend_on_what_came_before(kind):
-    agent = made(kind, layers=(), recurrent=5)
+    agent = made(kind, layers=(), lstm_hidden_size=5)
     learned = begun(agent, scale=30)
     first, obs = observations(200, 4, seed=1), observations(200, 4, seed=2)
     fresh, _ = agent.greedy(learned, obs, agent.carry((200,)))
@@ -119,7 +119,7 @@ def test_actions_depend_on_what_came_before(kind):
 @pytest.mark.parametrize("recurrent", [0, 5])
 def test_acting(kind, recurrent):
     """Choices are drawn, and the likeliest is the greedy one; continuous actions have no noise."""
-    agent = made(kind, layers=(), recurrent=recurrent)
+    agent = made(kind, layers=(), lstm_hidden_size=recurrent)
     learned, n = begun(agent, scale=60), 4000
     obs = np.broadcast_to(observations(4), (n, 4))
     greedy, _ = agent.greedy(learned, obs, agent.carry((n,)))
@@ -141,7 +141,7 @@ def test_acting(kind, recurrent):
     ],
 )
 def test_a_population_is_its_members(kind, shape, settings):
-    agent = policy(spec_of(kind, shape), recurrent=5, **settings)
+    agent = policy(spec_of(kind, shape), lstm_hidden_size=5, **settings)
     learner, n, own_greedy, own_act = independent(agent), 3, jax.jit(agent.greedy), jax.jit(agent.act)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(n), agent.hyper)
     carry, alone = agent.carry((n, 2)), [agent.carry((2,))] * n
@@ -160,14 +160,14 @@ def test_a_population_is_its_members(kind, shape, settings):
 
 
 def test_nothing_is_learned():
-    agent = policy(spec_of("discrete"), layers=(8,), recurrent=5, normalise_observations=True)
+    agent = policy(spec_of("discrete"), layers=(8,), lstm_hidden_size=5, normalise_observations=True)
     member = agent.init(jax.random.key(0), agent.hyper)
     obs, ends, number = observations(1, 1, 4), np.zeros((1, 1), bool), np.ones((1, 1), np.float32)
     rollout = Rollout(obs, number.astype(np.int32), number, obs, ends, ends, ())
     after, metrics = jax.jit(agent.update)(member, agent.hyper, rollout, jax.random.key(1))
     assert metrics == {} and isinstance(after, Member)
     jax.tree.map(np.testing.assert_array_equal, after, member)
-    assert (agent.rollout, agent.environments, agent.space, agent.hyper._asdict()) == (1, 1, {}, {})
+    assert (agent.rollout_length, agent.num_envs, agent.space, agent.hyper._asdict()) == (1, 1, {}, {})
 
 
 def test_observations_as_far_as_they_are_known():
@@ -220,8 +220,8 @@ def test_observations_that_are_not_finite_leave_statistics_alone():
         {"network": "nature_cnn"},
         {"activation": "rely"},
         {"layers": (4, 0)},
-        {"recurrent": -1},
-        {"recurent": 4},
+        {"lstm_hidden_size": -1},
+        {"lstm_hiden_size": 4},
     ],
     ids=shown,
 )

@@ -20,20 +20,20 @@ from shoal.rl.networks import Features
 CASES = [("discrete", True, True), ("discrete", False, False), ("continuous", True, False)]
 
 
-@pytest.mark.parametrize(("actions", "clip_values", "normalise_advantages"), CASES)
-def test_against_the_reference(actions, clip_values, normalise_advantages):
+@pytest.mark.parametrize(("actions", "clip_value_loss", "normalise_advantages"), CASES)
+def test_against_the_reference(actions, clip_value_loss, normalise_advantages):
     """Parameters and losses, by one program for any number of epochs."""
-    agent = linear(actions, clip_values=clip_values, normalise_advantages=normalise_advantages)
-    reference = Reference(agent, actions, clip_values, normalise_advantages)
+    agent = linear(actions, clip_value_loss=clip_value_loss, normalise_advantages=normalise_advantages)
+    reference = Reference(agent, actions, clip_value_loss, normalise_advantages)
     metrics = assert_alike(agent, reference)
     assert 0.1 < metrics["policy/clip_fraction"] < 0.9
     assert -1 < metrics["value/explained_variance"] < 1
     assert agent.update._cache_size() == 1  # of jax.jit, which counts its traces nowhere else
-    assert not clip_values or reference.clipped_values > 0
+    assert not clip_value_loss or reference.clipped_values > 0
 
 
 def test_zero_epochs_learn_nothing():
-    agent = linear("discrete", clip_values=True, normalise_advantages=True)
+    agent = linear("discrete", clip_value_loss=True, normalise_advantages=True)
     reference = Reference(agent, "discrete", True, True)
     start = begin(agent)
     end = agent.update(start, hyper(agent, epochs=0), reference.rollout, jax.random.key(0))[0]
@@ -42,7 +42,7 @@ def test_zero_epochs_learn_nothing():
 
 def test_minibatches():
     """Each with its own mean and deviation of advantages, and in another order in every epoch."""
-    agent = linear("discrete", minibatches=4)
+    agent = linear("discrete", num_minibatches=4)
     assert_alike(agent, Reference(agent, "discrete", False, True, minibatches=4))
 
 
@@ -54,7 +54,7 @@ def certain(batch: Any, distribution: Any) -> Any:
 def test_it_learns_by_an_auxiliary_loss_as_by_the_entropy_that_it_is():
     updated = []
     for settings, coefficient in (({}, 0.5), ({"auxiliary_loss": certain}, 0.0)):
-        agent = linear("discrete", minibatches=4, **settings)
+        agent = linear("discrete", num_minibatches=4, **settings)
         rollout = Reference(agent, "discrete", False, True, minibatches=4).rollout
         values = hyper(agent, entropy_coefficient=coefficient)
         member, metrics = agent.update(begin(agent), values, rollout, jax.random.key(0))
@@ -63,10 +63,10 @@ def test_it_learns_by_an_auxiliary_loss_as_by_the_entropy_that_it_is():
     np.testing.assert_allclose(metrics["loss/auxiliary"], -0.5 * metrics["policy/entropy"], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("actions", "clip_values", "normalise_advantages"), CASES[1:])
-def test_entropy_coefficient_raises_entropy(actions, clip_values, normalise_advantages):
+@pytest.mark.parametrize(("actions", "clip_value_loss", "normalise_advantages"), CASES[1:])
+def test_entropy_coefficient_raises_entropy(actions, clip_value_loss, normalise_advantages):
     """Nothing to gain (no reward, a discount of zero, a critic of zero), so only the entropy moves the policy."""
-    agent = linear(actions, clip_values=clip_values, normalise_advantages=normalise_advantages)
+    agent = linear(actions, clip_value_loss=clip_value_loss, normalise_advantages=normalise_advantages)
     reference = Reference(agent, actions, True, False)
     params = jax.tree.map(np.float32, reference.unflatten(reference.params))
     params["critic"] = jax.tree.map(np.zeros_like, params["critic"])
@@ -87,7 +87,7 @@ def test_entropy_coefficient_raises_entropy(actions, clip_values, normalise_adva
 
 def test_a_new_learning_rate_is_the_next_one_used():
     """Two copies, optimiser state and all, with rates 1 and 2: their next step differs by the factor 2."""
-    agent = linear("discrete", clip_values=True, normalise_advantages=True)
+    agent = linear("discrete", clip_value_loss=True, normalise_advantages=True)
     reference = Reference(agent, "discrete", True, True)
     parent = agent.update(begin(agent), hyper(agent, learning_rate=0.5), reference.rollout, jax.random.key(0))[0]
     one, two = (
@@ -147,12 +147,14 @@ NETWORKS = ["nature_cnn", lambda spec: nn.Sequential([Features(spec.obs_shape), 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "shared", "memory"),
-    [(NETWORKS[0], True, {}), (NETWORKS[1], True, {}), (NETWORKS[1], False, {"recurrent": 3, "frame_stack": 2})],
+    [(NETWORKS[0], True, {}), (NETWORKS[1], True, {}), (NETWORKS[1], False, {"lstm_hidden_size": 3, "frame_stack": 2})],
 )
 def test_images(network, shared, memory):
     """Bytes from the environment to one network of policy and critic, or to one each; every layer learns."""
     spec = Spec(shape := (36, 40, 1), "uint8", SPACES["discrete"])
-    agent = ppo(spec, network=network, shared=shared, layers=(), environments=B, rollout=T, minibatches=2, **memory)
+    agent = ppo(
+        spec, network=network, shared=shared, layers=(), num_envs=B, rollout_length=T, num_minibatches=2, **memory
+    )
     member = jax.jit(agent.init)(jax.random.key(0), agent.hyper)
     obs = np.random.default_rng(0).integers(256, size=(T, B, *shape), dtype=np.uint8)
     carry = agent.carry((B,))
@@ -176,7 +178,7 @@ def test_a_shared_network_learns_from_both_losses():
     steps, weights = {}, {"params": {"layers_0": {"kernel": np.float32([[0.5, -1, 0.3], [1, 0.2, -0.4]])}}}
     weights["params"]["layers_0"]["bias"] = np.float32([0.1, 0, -0.2])
     for shared in (True, False):
-        settings = {"layers": (), "environments": B, "rollout": T, "minibatches": 1, "shared": shared}
+        settings = {"layers": (), "num_envs": B, "rollout_length": T, "num_minibatches": 1, "shared": shared}
         agent = ppo(spec, network=lambda spec: nn.Sequential([nn.Dense(3)]), **settings)
         start = agent.init(jax.random.key(0), agent.hyper)
         start.learned.params["networks"][:] = [weights] * (2 - shared)
@@ -203,17 +205,21 @@ def test_a_network_of_ones_own_gets_its_arguments():
 
 def test_unfitting_minibatches(said):
     with pytest.raises(BadInput) as error:
-        linear("discrete", minibatches=5)
+        linear("discrete", num_minibatches=5)
     said(error.value)
 
 
 def test_minibatches_of_one_step(said):
     """Its advantage is its own mean: normalised it is 0, and nothing would be learned."""
     with pytest.raises(BadInput) as error:
-        linear("discrete", minibatches=24)
+        linear("discrete", num_minibatches=24)
     said(error.value)
     ppo(
-        Spec((2,), "float32", SPACES["discrete"]), environments=B, rollout=T, minibatches=24, normalise_advantages=False
+        Spec((2,), "float32", SPACES["discrete"]),
+        num_envs=B,
+        rollout_length=T,
+        num_minibatches=24,
+        normalise_advantages=False,
     )
 
 
@@ -237,7 +243,9 @@ def test_the_deviation_of_actions_has_bounds_and_comes_back_from_them():
 @pytest.mark.parametrize("log_std", [0.0, -2.0])
 def test_actions_deviate_at_first_as_told(log_std):
     """By the mean of squares around the policy's mean, before any update."""
-    agent = ppo(Spec((2,), "float32", SPACES["continuous"]), layers=(), environments=B, rollout=T, log_std_init=log_std)
+    agent = ppo(
+        Spec((2,), "float32", SPACES["continuous"]), layers=(), num_envs=B, rollout_length=T, log_std_init=log_std
+    )
     learned, obs = begin(agent).learned, np.zeros((4096, 2), np.float32)
     action, _, extras = agent.act(learned, agent.hyper, obs, (), jax.random.key(0))
     around = np.asarray(action) - agent.greedy(learned, obs, ())[0]

@@ -21,7 +21,7 @@ CASES = [("discrete", True, True), ("continuous", False, True), ("discrete", Fal
 
 
 def recurrent(actions: str = "discrete", **settings: Any) -> Agent:
-    return linear(actions, recurrent=UNITS, **{"shared": True, "normalise_advantages": True} | settings)
+    return linear(actions, lstm_hidden_size=UNITS, **{"shared": True, "normalise_advantages": True} | settings)
 
 
 @pytest.mark.parametrize(("actions", "shared", "normalise_advantages"), others_slow(CASES, CASES[0]))
@@ -35,7 +35,7 @@ def test_against_the_reference(actions, shared, normalise_advantages):
 
 @pytest.mark.slow
 def test_parts_are_whole_environments():
-    agent = recurrent(minibatches=2)
+    agent = recurrent(num_minibatches=2)
     assert_alike(agent, Reference(agent, "discrete", False, True, minibatches=2))
 
 
@@ -75,8 +75,8 @@ def test_it_learns_with_what_it_acted_with(odd):
 def test_unfitting_settings(said):
     spec = Spec((2,), "float32", SPACES["discrete"])
     with pytest.raises(BadInput) as error:
-        ppo(spec, recurrent=UNITS, environments=4, rollout=6, minibatches=3)
+        ppo(spec, lstm_hidden_size=UNITS, num_envs=4, rollout_length=6, num_minibatches=3)
     said(error.value)
     with pytest.raises(BadInput) as error:
-        ppo(spec, recurrent=-1)
+        ppo(spec, lstm_hidden_size=-1)
     said(error.value)

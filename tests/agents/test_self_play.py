@@ -76,7 +76,7 @@ def test_gradients_are_those_of_numpy(opponents: int) -> None:
     """In so many environments another policy plays one of the players."""
     environment = of_game(Kuhn())
     tables: Any = environment.game
-    agent = ppo(environment.spec, layers=[], rollout=T, environments=B, minibatches=1, normalise_rewards=False)
+    agent = ppo(environment.spec, layers=[], rollout_length=T, num_envs=B, num_minibatches=1, normalise_rewards=False)
     rng = np.random.default_rng(0)
     params = rng.normal(size=(tables.information_state.shape[1] + 1) * 3) * 0.5
     player = Player(params, tables)

@@ -95,7 +95,7 @@ def refused(folder: Path, *arguments: object) -> str:
         {"population": 1},
         {"population": 0},
         {"generations": -1},
-        {"config": {"minibatches": 5}},
+        {"config": {"num_minibatches": 5}},
         {"config": {"layrs": [8]}},
         {"config": {"activation": "tahn"}},
         {"config": {"precision": "float16"}},
@@ -116,7 +116,14 @@ def test_impossible_experiments(tmp_path: Path, changes: dict[str, Any], said: S
     said(refused(tmp_path, *flags(tmp_path / "a" / "r", "--quiet", **changes)))
 
 
-OFF_POLICY = {"layers": [8], "rollout": 16, "environments": 2, "warm_up": 32, "capacity": 64, "batch": 8}
+OFF_POLICY = {
+    "layers": [8],
+    "rollout_length": 16,
+    "num_envs": 2,
+    "learning_starts": 32,
+    "buffer_size": 64,
+    "batch_size": 8,
+}
 PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
 
 
@@ -126,16 +133,16 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
         ("td3", {"env": "CartPole-v1"}),
         ("sac", {"env": "CartPole-v1"}),
         ("dqn", {}),
-        ("td3", {"config": OFF_POLICY | {"capacity": 1000, "warm_up": 200}}),
+        ("td3", {"config": OFF_POLICY | {"buffer_size": 1000, "learning_starts": 200}}),
         ("td3", {"config": {"layers": [8]}}),
-        ("sac", {"config": OFF_POLICY | {"warm_up": 65}}),
-        ("sac", {"config": OFF_POLICY | {"warm_up": -1}}),
-        ("td3", {"config": OFF_POLICY | {"batch": 0}}),
-        ("td3", {"config": OFF_POLICY | {"updates_per_step": 0}}),
+        ("sac", {"config": OFF_POLICY | {"learning_starts": 65}}),
+        ("sac", {"config": OFF_POLICY | {"learning_starts": -1}}),
+        ("td3", {"config": OFF_POLICY | {"batch_size": 0}}),
+        ("td3", {"config": OFF_POLICY | {"max_update_ratio": 0}}),
         ("td3", {"config": OFF_POLICY | {"layers": [8, 0]}}),
-        ("td3", {"config": OFF_POLICY | {"minibatches": 2}}),
+        ("td3", {"config": OFF_POLICY | {"num_minibatches": 2}}),
         ("td3", {"hyper": {"update_ratio": 1.5}}),
-        ("td3", {"hyper": {"update_ratio": 2.5}, "config": OFF_POLICY | {"updates_per_step": 2}}),
+        ("td3", {"hyper": {"update_ratio": 2.5}, "config": OFF_POLICY | {"max_update_ratio": 2}}),
         ("sac", {"hyper": {"update_ratio": -0.1}}),
         ("sac", {"space": {"policy_learning_rate": [-1, 1]}}),
         ("td3", {"hyper": {"target_noise": -0.2}}),
@@ -147,8 +154,8 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
         ("td3", {"space": {"policy_delay": {"choices": [1, 0.5]}}}),
         ("td3", {"space": {"tau": {"low": 0.1, "high": 0.9, "start": 3}}}),
         ("sac", {"schedule": [{"tau": 0.1}, {"tau": -0.5}]}),
-        ("dqn", {"env": "CartPole-v1", "hyper": {"epsilon": 1.5}}),
-        ("dqn", {"env": "CartPole-v1", "hyper": {"target_period": 0}}),
+        ("dqn", {"env": "CartPole-v1", "hyper": {"final_epsilon": 1.5}}),
+        ("dqn", {"env": "CartPole-v1", "hyper": {"target_update_interval": 0}}),
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cnn"}}),
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"network": "nature_cn"}}),
         ("dqn", {"env": "CartPole-v1", "config": OFF_POLICY | {"n_step": 17}}),
@@ -164,9 +171,9 @@ def test_impossible_learning_from_memory(tmp_path: Path, agent: str, changes: di
 @pytest.mark.slow
 def test_a_warm_up_that_a_run_just_ends(tmp_path: Path) -> None:
     """A member makes 128 steps: a warm-up of 128 leaves one round of updates, one of 129 is refused."""
-    changes = PENDULUM | {"agent": "td3", "config": OFF_POLICY | {"capacity": 200, "warm_up": 129}}
+    changes = PENDULUM | {"agent": "td3", "config": OFF_POLICY | {"buffer_size": 200, "learning_starts": 129}}
     assert "nothing would ever be learned" in refused(tmp_path, *flags(tmp_path / "r", "--quiet", **changes))
-    changes["config"]["warm_up"] = 128
+    changes["config"]["learning_starts"] = 128
     assert shoal(*flags(tmp_path / "r", "--quiet", **changes)).code == 0
     targets = [row["members"]["value/target"] for row in rows(tmp_path / "r/metrics.jsonl")]
     assert all(x is None for x in targets[0]) and all(targets[1])
@@ -260,7 +267,7 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         CEM | {"hyper": {"exploration_noise": 1}},
         DVD | {"hyper": {"diversity": 0.5}},
         DVD | {"hyper": {"update_ratio": 2}},
-        ES | {"config": {"rollout": 8}},
+        ES | {"config": {"rollout_length": 8}},
     ],
     ids=but_for_pendulum,
 )
@@ -302,7 +309,7 @@ def test_an_error_about_a_method_names_its_line(tmp_path: Path, text: str, line:
 
 def test_an_error_in_a_file_names_its_line(tmp_path: Path, said: Said) -> None:
     file = tmp_path / "e.yaml"
-    file.write_text("population: 4\nconfig:\n  rollout: 16\n  minibatches: 5\n")
+    file.write_text("population: 4\nconfig:\n  rollout_length: 16\n  num_minibatches: 5\n")
     said(refused(tmp_path, "train", file, "--run-dir", tmp_path / "r"))
     file.write_text("popluation: 4\n")
     said(refused(tmp_path, "train", file))

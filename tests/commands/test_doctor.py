@@ -34,7 +34,7 @@ from shoal.records.callback import Start
 from shoal.records.console import Display
 from shoal.records.screen import Screen
 
-TINY = {"layers": [4], "rollout": 8, "environments": 2, "minibatches": 1}
+TINY = {"layers": [4], "rollout_length": 8, "num_envs": 2, "num_minibatches": 1}
 DRY: dict[str, Any] = {"config": CONFIG, "fitness": Fitness(episodes=2, step_limit=60)}  # other tests compile it too
 PACES = {"name": "mf_pbt", "periods": [1, 2]}
 BASE = Experiment(env="CartPole-v1", method="pbt", population=4, generations=5, interval=64, config=TINY)
@@ -205,7 +205,7 @@ def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
 def test_the_rollouts_of_images_are_told() -> None:
     """64 copies with 256 steps of Procgen: 12,288 bytes an observation, and the numbers of a step."""
     pytest.importorskip("envpool")
-    config = {"network": "nature_cnn", "rollout": 256, "environments": 64}
+    config = {"network": "nature_cnn", "rollout_length": 256, "num_envs": 64}
     found = about(checks.storage, env="envpool:bigfish", config=config)[0]
     assert "rollouts (201.7 MB per member)" in found.text
 

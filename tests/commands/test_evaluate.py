@@ -25,13 +25,13 @@ from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
 from shoal.run.evaluation import evaluate
 
-REPLAY = {"layers": [4], "environments": 1, "capacity": 512, "rollout": 16, "batch": 4}
+REPLAY = {"layers": [4], "num_envs": 1, "buffer_size": 512, "rollout_length": 16, "batch_size": 4}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     """Also of short runs; that members filled one replay buffer together is known to training alone."""
-    config: dict[str, Any] = {"layers": [4]} if method == "es" else {**REPLAY, "warm_up": 200}
+    config: dict[str, Any] = {"layers": [4]} if method == "es" else {**REPLAY, "learning_starts": 200}
     agent = {"es": "policy"}.get(method, "td3")
     probe = {"env": "support.probes:match", "env_options": {"actions": "continuous"}}
     given = {**probe, "agent": agent, "config": config, "interval": 64, "generations": 1}

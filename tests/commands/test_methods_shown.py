@@ -21,13 +21,18 @@ from shoal.records.console import Display
 from shoal.records.screen import Screen
 
 OWN = "support.own_method:Nearby"
-SMALL = {"layers": [8], "warm_up": 64, "batch": 8, "capacity": 2000}
+SMALL = {"layers": [8], "learning_starts": 64, "batch_size": 8, "buffer_size": 2000}
 RUNS: dict[str, dict[str, Any]] = {
     "es": {"env": "CartPole-v1", "population": 8, "config.layers": [8], "method.sigma_decay": 0.9},
     "cem_rl": {"env": "Pendulum-v1", "population": 4, "config": SMALL, "hyper.update_ratio": 0.01},
     "dvd": {"env": "Pendulum-v1", "population": 3, "config": SMALL, "hyper.update_ratio": 0.1, "interval": 64},
     OWN: {"env": "CartPole-v1", "population": 4, "config.layers": [8]},
-    "independent": {"env": "CartPole-v1", "population": 3, "interval": 64, "config": {"layers": [8], "rollout": 16}},
+    "independent": {
+        "env": "CartPole-v1",
+        "population": 3,
+        "interval": 64,
+        "config": {"layers": [8], "rollout_length": 16},
+    },
 }
 SAMPLED = ("es", "cem_rl", OWN)
 

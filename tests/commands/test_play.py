@@ -41,7 +41,7 @@ from shoal.experiment.files import dump
 from shoal.run import champion
 from shoal.run.loop import train
 
-TINY = {"layers": [4], "rollout": 4, "environments": 1, "minibatches": 1}
+TINY = {"layers": [4], "rollout_length": 4, "num_envs": 1, "num_minibatches": 1}
 
 
 def grid_environment() -> Any:

@@ -238,7 +238,7 @@ def test_signal_handlers_are_given_back(tmp_path: Path) -> None:
 
 # --------------------------------------------------------------------------------------- replay buffer
 
-REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 96, "warm_up": 96, "batch": 8}
+REPLAY = {"layers": [8], "rollout_length": 16, "num_envs": 2, "buffer_size": 96, "learning_starts": 96, "batch_size": 8}
 LEARNERS: dict[str, dict[str, Any]] = {
     "td3": {"env": "gymnax:Pendulum-v1"},
     "sac": {"env": "gymnax:Pendulum-v1"},

@@ -234,7 +234,10 @@ def test_what_is_wrong_is_said_plainly(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------- drawn members
 
 ES = {"method": {"name": "es", "chunk": 3}, "generations": 3, "population": 8, "config": {"layers": [8]}}
-PENDULUM = {"env": "gymnax:Pendulum-v1", "config": {"layers": [8], "capacity": 64, "warm_up": 8, "batch": 8}}
+PENDULUM = {
+    "env": "gymnax:Pendulum-v1",
+    "config": {"layers": [8], "buffer_size": 64, "learning_starts": 8, "batch_size": 8},
+}
 
 
 @pytest.fixture

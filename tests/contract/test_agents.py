@@ -66,7 +66,7 @@ class Case:
         self.end = self.live()
 
     def _world(self, seed: int) -> World:
-        rng, shape = np.random.default_rng(seed), (N, self.agent.rollout, self.agent.environments)
+        rng, shape = np.random.default_rng(seed), (N, self.agent.rollout_length, self.agent.num_envs)
         obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
         terminated, truncated = rng.random((2, *shape)) < 0.15
         return World(obs, next_obs, rng.normal(size=shape).astype(np.float32), terminated, truncated)
@@ -86,9 +86,9 @@ class Case:
             action, carry, extras = self.learner.act(population, obs, carry, fold(keys, t))
             return tree.where(done, fresh, carry), (action, extras)
 
-        fresh = self.agent.carry((N, self.agent.environments))
+        fresh = self.agent.carry((N, self.agent.num_envs))
         seen = (jnp.moveaxis(x, 1, 0) for x in (world.obs, world.terminated | world.truncated))
-        taken = jax.lax.scan(step, fresh, (*seen, jnp.arange(self.agent.rollout)))[1]
+        taken = jax.lax.scan(step, fresh, (*seen, jnp.arange(self.agent.rollout_length)))[1]
         action, extras = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1), taken)
         rollout = Rollout(world.obs, action, world.reward, world.next_obs, world.terminated, world.truncated, extras)
         rollout = rollout._replace(carry=fresh)
@@ -103,7 +103,7 @@ class Case:
 
     def _values(self, population: Population, world: World) -> jax.Array:
         """The values of the next observations [N, T, B]."""
-        value, carry = self.learner.value, self.agent.carry((N, self.agent.environments))
+        value, carry = self.learner.value, self.agent.carry((N, self.agent.num_envs))
         assert value is not None
         return jax.vmap(lambda obs: value(population, obs, carry), 1, 1)(world.next_obs)
 
@@ -208,8 +208,8 @@ def test_a_population_is_its_members_one_by_one(case):
     population, metrics, rollouts = jax.device_get(case.round(case.start, case.worlds[0], keys))
     for i in range(N):
         hyper, start, rollout = (member(x, i) for x in (case.hyper, case.start.members, rollouts))
-        carry = fresh = agent.carry((agent.environments,))
-        for t in range(agent.rollout):
+        carry = fresh = agent.carry((agent.num_envs,))
+        for t in range(agent.rollout_length):
             action, carry, extras = act(start.learned, hyper, rollout.obs[t], carry, jax.random.fold_in(keys[i], t))
             carry = tree.where(rollout.terminated[t] | rollout.truncated[t], fresh, carry)
             close((action, extras), member((rollout.action, rollout.extras), t))
@@ -223,7 +223,7 @@ def test_a_population_is_its_members_one_by_one(case):
 
 def test_greedy_is_deterministic_and_in_its_space(case):
     obs = case.worlds[0].obs[:, 0]
-    carry = case.agent.carry((N, case.agent.environments))
+    carry = case.agent.carry((N, case.agent.num_envs))
     greedy = jax.jit(case.learner.greedy)
     action, after = greedy(case.end.population, obs, carry)
     assert same((action, after), greedy(case.end.population, obs, carry))
@@ -240,7 +240,7 @@ def check_actions(case: Case, action: np.ndarray) -> None:
     """Actions [N, ..., B, *shape] of the dtype that the space asks for; within bounds after `to_bounds`."""
     space = case.space
     batch = action.shape[: action.ndim - len(space.shape)]
-    assert batch in ((N, case.agent.environments), (N, case.agent.rollout, case.agent.environments))
+    assert batch in ((N, case.agent.num_envs), (N, case.agent.rollout_length, case.agent.num_envs))
     assert action.shape == (*batch, *space.shape)
     if isinstance(space, Continuous):
         assert action.dtype == np.float32 and np.isfinite(action).all()
@@ -295,18 +295,18 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
     assert agent.sees == ()  # no keys of a dictionary
 
     def live(key: jax.Array) -> Any:
-        start, batch = agent.init(key, agent.hyper), (agent.rollout, agent.environments)
+        start, batch = agent.init(key, agent.hyper), (agent.rollout_length, agent.num_envs)
         obs = jnp.zeros((*batch, *shape), dtype)
-        carry = agent.carry((agent.environments,))
+        carry = agent.carry((agent.num_envs,))
         step = agent.act(start.learned, agent.hyper, obs[0], carry, key)
-        action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
+        action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout_length, *x.shape)), step)
         no = jnp.zeros(batch, bool)
         after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
         rollout = Rollout(obs, action, jnp.zeros(batch), after[0], no, no, extras, after[1], carry)
         return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
 
     action, start, end = jax.eval_shape(live, jax.random.key(0))
-    assert action.shape == (agent.environments, *space_of(actions).shape)
+    assert action.shape == (agent.num_envs, *space_of(actions).shape)
     assert start == end
 
 
@@ -316,14 +316,14 @@ def test_bytes_are_shares_of_255(name, actions):
     ends = []
     for dtype, scale in (("uint8", np.uint8(1)), ("float32", np.float32(1 / 255))):
         agent = make_agent(name, actions, (2, 3), dtype, layers=())
-        batch = (agent.rollout, agent.environments)
+        batch = (agent.rollout_length, agent.num_envs)
         obs = jnp.asarray(np.random.default_rng(0).integers(0, 256, (*batch, 2, 3), np.uint8) * scale)
 
         def live(key: Any, agent: Any = agent, obs: Any = obs, batch: Any = batch) -> Any:
-            start, carry = agent.init(key, agent.hyper), agent.carry((agent.environments,))
+            start, carry = agent.init(key, agent.hyper), agent.carry((agent.num_envs,))
             learned, step = start.learned, agent.act(start.learned, agent.hyper, obs[0], carry, key)
             if hasattr(learned, "observations"):
-                action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), step)
+                action, _, extras = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout_length, *x.shape)), step)
                 done = jnp.ones(batch, bool)
                 after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
                 rollout = Rollout(obs, action, jnp.ones(batch), after[0], done, done, extras, after[1], carry)

@@ -70,7 +70,7 @@ def said_by(name: str) -> list[str]:
 
 def lived(agent: Agent, obs: dict[str, Any] | np.ndarray, after: Any) -> Any:
     """The first weights; actions [T, B, ...]; and what one update makes of a rollout in which these were seen."""
-    shape = (agent.rollout, agent.environments)
+    shape = (agent.rollout_length, agent.num_envs)
     reward = np.random.default_rng(4).normal(size=shape).astype(np.float32)
     ends = np.random.default_rng(5).random((2, *shape)) < 0.2
 
@@ -94,7 +94,7 @@ def lived(agent: Agent, obs: dict[str, Any] | np.ndarray, after: Any) -> Any:
 def test_a_dictionary_is_its_arrays_side_by_side(name: str) -> None:
     """The same weights, actions and update as of one vector; so are statistics, each of its own array."""
     agent, other = agent_of(name), make_agent(name, ACTIONS[name], (WIDTH,))
-    obs = drawn(2, agent.rollout, agent.environments)
+    obs = drawn(2, agent.rollout_length, agent.num_envs)
     here, after = ({key: x[i] for key, x in obs.items()} for i in range(2))
     start, action, greedy, end = lived(agent, here, after)
     first, *expected, last = lived(other, side_by_side(here), side_by_side(after))
@@ -142,7 +142,7 @@ def test_the_actor_and_the_critic_have_their_keys(name: str, who: str) -> None:
 def test_actors_that_share_their_critics() -> None:
     """By shapes alone: critics that see more, one memory, and states in which behaviours are compared."""
     agent, n = agent_of("td3", **ASYMMETRIC), 2
-    shape = (n, agent.rollout, agent.environments)
+    shape = (n, agent.rollout_length, agent.num_envs)
     obs, flags, numbers = drawn(*shape), jnp.zeros(shape, bool), jnp.zeros(shape)
     rollout = Rollout(obs, numbers[..., None], numbers, obs, flags, flags, ())
     learner = Dvd().learner(agent, n)
@@ -159,7 +159,7 @@ def test_actors_that_share_their_critics() -> None:
 BAD: dict[str, dict[str, Any]] = {
     "unknown": {"actor": ["stat"]},
     "twice": {"critic": ["state", "state"]},
-    "shared": ASYMMETRIC | {"recurrent": 4},
+    "shared": ASYMMETRIC | {"lstm_hidden_size": 4},
     "frames": {"frame_stack": 2},
     "image": {"network": "impala"},
 }
@@ -237,7 +237,7 @@ def test_dictionaries_of_gymnasium(rooms: HostEnvironment) -> None:
 
 # ----------------------------------------------------------------------------------------------- runs
 
-CONFIG = {"layers": [8], "rollout": 16, "environments": 2} | REPLAY
+CONFIG = {"layers": [8], "rollout_length": 16, "num_envs": 2} | REPLAY
 
 
 def test_what_is_seen_is_told(said: Said) -> None:

@@ -120,7 +120,7 @@ def witness(spec: Spec) -> Agent:
     def update(member: Member, hyper: Any, rollout: Rollout, key: jax.Array) -> Any:
         return member._replace(own=rollout.reward), {}
 
-    return agent._replace(init=init, update=update, rollout=shape[0], environments=shape[1])
+    return agent._replace(init=init, update=update, rollout_length=shape[0], num_envs=shape[1])
 
 
 class Start(NamedTuple):

@@ -120,7 +120,7 @@ def test_which_weights_act(walk, off_policy):
 
 
 def lived(environment: HostEnvironment, name: str, actions: str, seed: int = 0) -> tuple[GradientTrainedShard, Any]:
-    agent = make_agent(name, actions, rollout=4)
+    agent = make_agent(name, actions, rollout_length=4)
     shard = gradient_trained(environment, independent(agent), np.arange(N), seed, EvaluationConfig(episodes=2))
     shard.begin({k: np.asarray(v) for k, v in hyper_of(name, agent, N)._asdict().items()})
     told = []

@@ -164,7 +164,7 @@ def test_whoever_takes_over_from_a_diverged_member_can_live(case):
     obs = shard.rollouts.world.obs.at[1, 0, 0].set(np.nan)
     shard.rollouts.world = shard.rollouts.world._replace(state=(x.at[1, 0].set(np.nan), time), obs=obs)
     metrics = shard.train(1, iterations=2, chunk=2)
-    first = 1 / (2 * case.agent.rollout * case.agent.environments)  # one step; then its episode was at an end
+    first = 1 / (2 * case.agent.rollout_length * case.agent.num_envs)  # one step; then its episode was at an end
     np.testing.assert_allclose(metrics["steps/broken"], [0, first, 0, 0], rtol=1e-6)
     assert tree.finite((shard.population.members, shard.rollouts.world.state, shard.rollouts.world.obs)).all()
 
@@ -269,7 +269,14 @@ def test_memory_of_a_child(pair):
 def test_an_experiment_says_whose_replay_buffer_a_child_has(agent: str, replay: str, shards: int) -> None:
     """Of parents in its shard and in another; what travels is what all had before anybody changed, which is kept."""
     env = {"dqn": "gymnax:CartPole-v1"}.get(agent, "gymnax:Pendulum-v1")
-    config = {"layers": [8], "environments": 2, "rollout": 8, "capacity": 16, "warm_up": 16, "batch": 8}
+    config = {
+        "layers": [8],
+        "num_envs": 2,
+        "rollout_length": 8,
+        "buffer_size": 16,
+        "learning_starts": 16,
+        "batch_size": 8,
+    }
     run = build_run(tiny(env=env, agent=agent, config=config, replay=replay, shards=shards))
     _, hyper = run.evolver.init((0,), run.shard.uid)
     run.shard.begin(hyper)
@@ -308,7 +315,7 @@ def test_a_child_writes_on_in_the_memory_that_it_has(pair):
         obs = np.asarray(shard.rollouts.world.obs)
         shard.train(1, iterations=1, chunk=1)
         after = jax.tree.map(np.asarray, shard.population.members.replay_buffer)
-        rollout, slots = case.agent.rollout, before.steps.reward.shape[1]
+        rollout, slots = case.agent.rollout_length, before.steps.reward.shape[1]
         for i in range(N):
             (start,) = set(before.position[i].tolist())  # of all environments
             (first,) = after.steps.number[i, start][None]
@@ -362,9 +369,9 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     hyper = {k: np.asarray(v) for k, v in hyper_of("dqn", agent, N)._asdict().items()}
     shard.begin(hyper)
     shard.train(0, iterations=1, chunk=1)
-    last = agent.rollout - 1  # the slot that was written last
+    last = agent.rollout_length - 1  # the slot that was written last
     memory = jax.tree.map(lambda x: np.asarray(x)[1], shard.population.members.replay_buffer)
-    steps, every = jax.tree.map(lambda x: x[last], memory.steps), np.arange(agent.environments)
+    steps, every = jax.tree.map(lambda x: x[last], memory.steps), np.arange(agent.num_envs)
     obs, next_obs = memory.obs[steps.number, every], memory.obs[steps.number + 1, every]
     if how == "copied":
         shard.apply(Decision(np.array([1, 1, 2, 3]), hyper), {})
@@ -376,7 +383,7 @@ def test_no_transition_leads_to_the_steps_of_another_episode(how: str) -> None:
     memory = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)[row]), shard.population.members.replay_buffer)
     drawn = jax.tree.map(np.asarray, ring.sample(memory, jax.random.key(0), (500,), 2, jnp.float32(0.5)))
     going_on = 0
-    for b in range(agent.environments):
+    for b in range(agent.num_envs):
         if not (steps.terminated[b] or steps.truncated[b]):
             these = (drawn.obs == obs[b]).all(-1)
             np.testing.assert_allclose(drawn.reward[these], steps.reward[b], rtol=1e-6)

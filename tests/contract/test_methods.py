@@ -35,7 +35,14 @@ from shoal.run.loop import resume, train
 pytestmark = pytest.mark.usefixtures("trace_cache")
 
 # A small run by the usual agent of a method, in which every hyperparameter has something to do.
-REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
+REPLAY = {
+    "layers": [8],
+    "rollout_length": 16,
+    "num_envs": 2,
+    "buffer_size": 256,
+    "learning_starts": 32,
+    "batch_size": 8,
+}
 PENDULUM = {"env": "gymnax:Pendulum-v1", "config": REPLAY}
 OF_AGENT: dict[str, dict[str, Any]] = {
     "ppo": {"config": CONFIG},
@@ -270,7 +277,7 @@ RUNS = {name: settings(name) for name in METHODS} | {
     "es, everything": settings(
         "es",
         **{"adaptive_cap": True, "sigma_decay": 0.9, "chunk": 2, "optimiser": "sgd"},
-        config={"recurrent": 4, "normalise_observations": True},
+        config={"lstm_hidden_size": 4, "normalise_observations": True},
     )
     | {"env": "gymnax:Pendulum-v1"},  # whose returns show the smallest difference
     "cem_rl, mirrored": settings("cem_rl", mirrored=True, trained=1),

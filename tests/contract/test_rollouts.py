@@ -389,7 +389,7 @@ def test_a_step_on_the_host_makes_no_fresh_memory(rollouts):
 @pytest.mark.parametrize("fitness", others_slow(["training", "evaluation"], "training"))
 def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
     """Across rollouts of one step each, in training; from its beginning, in every evaluation."""
-    agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), recurrent=5)
+    agent = policy(Spec((1,), "float32", SPACES["continuous"]), layers=(), lstm_hidden_size=5)
     shapes = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
     loud = agent._replace(init=lambda key, _: jax.tree.map(lambda x: 6 * jax.random.normal(key, x.shape), shapes))
     shard = rollouts("continuous", fitness, loud, episodes=E)

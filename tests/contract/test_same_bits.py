@@ -19,13 +19,20 @@ from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.device import DeviceRollouts
 
 MAIN = "from shoal.cli import main; main()"
-REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
+REPLAY = {
+    "layers": [8],
+    "rollout_length": 16,
+    "num_envs": 2,
+    "buffer_size": 256,
+    "learning_starts": 32,
+    "batch_size": 8,
+}
 KINDS: dict[str, dict[str, Any]] = {
     "ppo": {"config": CONFIG},
     "dqn": {"config": REPLAY},
     "sac": {"env": "Pendulum-v1", "config": REPLAY},
     "td3": {"env": "Pendulum-v1", "config": REPLAY},
-    "policy": {"config": {"layers": [8], "recurrent": 4}, "method": "es"},
+    "policy": {"config": {"layers": [8], "lstm_hidden_size": 4}, "method": "es"},
     "dvd": {"env": "Pendulum-v1", "agent": "td3", "config": REPLAY, "method": "dvd"},
     "cem_rl": {"env": "Pendulum-v1", "agent": "td3", "config": REPLAY, "method": "cem_rl"},
 }

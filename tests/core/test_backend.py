@@ -59,7 +59,10 @@ AGENTS: dict[str, dict[str, Any]] = {
     "host": {"env": wide_on_the_host},
     "ppo": {},
     "es": {"method": "es", "config": {}},
-    "dqn": {"agent": "dqn", "config": {"layers": [8], "rollout": 16, "environments": 2, "capacity": 96, "warm_up": 32}},
+    "dqn": {
+        "agent": "dqn",
+        "config": {"layers": [8], "rollout_length": 16, "num_envs": 2, "buffer_size": 96, "learning_starts": 32},
+    },
 }
 
 

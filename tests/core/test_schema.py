@@ -229,7 +229,7 @@ def test_a_field_knows_its_line(error: BadField, message: str, line: int | None)
     text = (
         "population: 1\nagent: ppo\nspace:\n  learning_rat: [0, 1]\n  discount:\n    low: 1\n"
         "select:\n  name: truncation\n  bottom: 2\n"
-        "config:\n  minibatches: 3\n  rollout: 16\n  layers: [a]\npopulaton: 3\n"
+        "config:\n  num_minibatches: 3\n  rollout_length: 16\n  layers: [a]\npopulaton: 3\n"
     )
     assert str(error) == message
     assert error.line_in(parse(text)[1]) == line

@@ -17,7 +17,7 @@ from shoal.experiment.rules import check
 
 DIRECTORY = {"exchange": {"name": "directory", "workspace": "w"}}
 EXTERNAL = {"agent": "support.trainers:Sound", "env": "bandit", "config": {}, "fitness": {}}
-TD3 = {"env": "Pendulum-v1", "agent": "td3", "config": {"warm_up": 0}}
+TD3 = {"env": "Pendulum-v1", "agent": "td3", "config": {"learning_starts": 0}}
 HALVING, PBT = ("successive_halving", 0.5), ("pbt", 0.5)
 
 

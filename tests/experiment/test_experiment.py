@@ -135,7 +135,9 @@ METHODS = st.builds(
         checkpoint=st.builds(Checkpoint, COUNTS, COUNTS),
         hyper=st.dictionaries(st.sampled_from(("clip_range", "env.gravity")), st.floats(-1e30, 1e30)),
         space=st.none() | TUNED,
-        config=st.dictionaries(st.sampled_from(("layers", "rollout")), COUNTS | st.lists(COUNTS) | st.text("a1e5")),
+        config=st.dictionaries(
+            st.sampled_from(("layers", "rollout_length")), COUNTS | st.lists(COUNTS) | st.text("a1e5")
+        ),
     )
 )
 def test_what_is_dumped_is_read(said: Experiment) -> None:
@@ -454,15 +456,15 @@ BUILT: list[tuple[str, int]] = [
     ("env: ..x:y", 1),
     of_pbt("explore: os.path:join", 1),
     of_pbt("explore: builtins:isinstance", 1),
-    ("config:\n  rollout: 1e12", 2),
+    ("config:\n  rollout_length: 1e12", 2),
     ("config:\n  layers: [8, 1e18]", 2),
     ("hyper:\n  lerning_rate: 1e-4", 2),
     ("space:\n  discout: [0.8, 0.9]", 2),
     ("method:\n  name: schedule\n  rows:\n  - discount: 0.9\n  - discout: 0.9", 5),
     ("config:\n  layer: [8]", 2),
     ("config:\n  layers: [0]", 2),
-    ("config:\n  rollout: 0", 2),
-    ("config:\n  environments: 3\n  minibatches: 5", 3),
+    ("config:\n  rollout_length: 0", 2),
+    ("config:\n  num_envs: 3\n  num_minibatches: 5", 3),
     ("config:\n  activation: tahn", 2),
     ("fitness:\n  objective: a.b", 2),
     ("interval: 1e15", 1),

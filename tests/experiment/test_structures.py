@@ -101,7 +101,7 @@ def test_people_read_the_choice_and_not_its_place(straight: Path, tmp_path: Path
 def test_structures_end_with_their_members(tmp_path: Path) -> None:
     """Their evaluations are counted on; rollouts may differ, where an interval holds whole ones of all."""
     changes: dict[str, Any] = {"method": HALVING, "generations": 5, "config": CONFIG | LAYERS}
-    changes["config"] |= {"rollout": {"choices": [16, 32]}}
+    changes["config"] |= {"rollout_length": {"choices": [16, 32]}}
     done = train(several(tmp_path / "straight", **changes))
     train(several(tmp_path / "run", **changes), [Once(2)])
     resume(tmp_path / "run")
@@ -127,7 +127,7 @@ def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
 def test_members_of_unequal_rollouts_make_equal_steps() -> None:
     """Two of three members are left: half as much again would be three short rollouts and one and a half long ones."""
     halving = HALVING | {"rungs": [0.4]}
-    plan = make_plan(several(config=CONFIG | {"rollout": {"choices": [16, 32]}}, population=3, method=halving))
+    plan = make_plan(several(config=CONFIG | {"rollout_length": {"choices": [16, 32]}}, population=3, method=halving))
     (choice,) = plan.chosen(np.arange(16)).values()
     uid = np.array([np.argmin(choice), np.argmax(choice)])
     _, hyper = plan.evolver.init((0,), uid)
@@ -149,8 +149,8 @@ def test_exploring_changes_no_structure() -> None:
 
 
 def test_all_combinations_are_structures() -> None:
-    config = {"layers": {"choices": [[8], [4]]}, "rollout": {"choices": [16, 32]}, "environments": 2}
-    made = [(one["layers"], one["rollout"], one["environments"]) for one in structures(Experiment(config=config))]
+    config = {"layers": {"choices": [[8], [4]]}, "rollout_length": {"choices": [16, 32]}, "num_envs": 2}
+    made = [(one["layers"], one["rollout_length"], one["num_envs"]) for one in structures(Experiment(config=config))]
     assert made == [([8], 16, 2), ([8], 32, 2), ([4], 16, 2), ([4], 32, 2)]
 
 
@@ -160,7 +160,7 @@ def test_all_combinations_are_structures() -> None:
         {"config": {"layers": {"choices": [[8]]}}},
         {"config": {"layers": {"choices": [[8], [4]], "start": [8]}}},
         {"config": {"layers": {"choices": [[8], ["wide"]]}}},
-        {"config": {"rollout": {"choices": [16, 24]}}, "interval": 64},
+        {"config": {"rollout_length": {"choices": [16, 24]}}, "interval": 64},
         {"method": "pbt"},
         {"method": {"name": "successive_halving"}},
         {"method": "pb2"},
@@ -180,8 +180,8 @@ def test_choices_that_are_refused(given: dict[str, Any], said: Said) -> None:
 
 @pytest.mark.parametrize("choices", [[4, 1], [1, 4]], ids=str)
 def test_limits_hold_in_all_structures(choices: list[int]) -> None:
-    """`update_ratio` is at most `updates_per_step`, of each structure."""
-    replay = {"environments": 2, "rollout": 16, "capacity": 64, "batch": 4, "warm_up": 16}
-    given = {"env": "Pendulum-v1", "agent": "td3", "config": replay | {"updates_per_step": {"choices": choices}}}
+    """`update_ratio` is at most `max_update_ratio`, of each structure."""
+    replay = {"num_envs": 2, "rollout_length": 16, "buffer_size": 64, "batch_size": 4, "learning_starts": 16}
+    given = {"env": "Pendulum-v1", "agent": "td3", "config": replay | {"max_update_ratio": {"choices": choices}}}
     with pytest.raises(BadInput, match=r"hyper.update_ratio = 4: must lie within \[0, 1\]"):
         planned(several(**given, hyper={"update_ratio": 4.0}, space={}))

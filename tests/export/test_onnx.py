@@ -61,8 +61,8 @@ CASES: dict[str, dict[str, Any]] = {
 }
 CASES |= {
     "es-discrete": {"name": "policy", "actions": "discrete"},
-    "lstm-continuous": {"name": "policy", "actions": "continuous", "recurrent": 5},
-    "ppo with lstm": {"name": "ppo", "actions": "continuous", "recurrent": 5},
+    "lstm-continuous": {"name": "policy", "actions": "continuous", "lstm_hidden_size": 5},
+    "ppo with lstm": {"name": "ppo", "actions": "continuous", "lstm_hidden_size": 5},
     "frames": {"name": "ppo", "actions": "discrete", "frame_stack": 3},
     "minatar": {"name": "ppo", "actions": "discrete", "obs": (4, 5, 2), "network": "minatar"},
     "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
@@ -72,7 +72,7 @@ SLOW: dict[str, dict[str, Any]] = {
     f"{name} {network}": {"name": name, "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": network}
     for name, network in (("ppo", "nature_cnn"), ("ppo", "impala"), ("dqn", "impala"), ("policy", "impala"))
 }
-SLOW |= {"lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "recurrent": 5}}
+SLOW |= {"lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "lstm_hidden_size": 5}}
 SLOW |= {x: {"name": "ppo", "actions": "continuous", "activation": x} for x in ("relu", "elu", "swish", "gelu")}
 
 
@@ -85,7 +85,9 @@ def test_a_file_acts_as_its_champion(tmp_path: Path, case: dict[str, Any]) -> No
     same_actions(file, champion)
     model = onnx.load(file)
     assert [(x.domain, x.version) for x in model.opset_import] == [("", 17)]
-    assert {x.type.tensor_type.shape.dim[0].dim_param for x in [*model.graph.input, *model.graph.output]} == {"batch"}
+    assert {x.type.tensor_type.shape.dim[0].dim_param for x in [*model.graph.input, *model.graph.output]} == {
+        "batch_size"
+    }
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     """And not for what the critic does, which sees something else."""
     spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Continuous((-1.0,), (2.0,)))
     sees: dict[str, Any] = {"shared": False, "actor": ["state"], "critic": ["state", "privileged_state"]}
-    champion, file = champion_of(ppo(spec, layers=(8,), recurrent=5, **sees), spec), tmp_path / "policy.onnx"
+    champion, file = champion_of(ppo(spec, layers=(8,), lstm_hidden_size=5, **sees), spec), tmp_path / "policy.onnx"
     assert write_onnx(champion, file) <= 1e-5
     session, random = session_of(file), np.random.default_rng(2)
     carry = {"state.0.0", "state.0.1"}

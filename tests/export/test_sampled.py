@@ -126,7 +126,7 @@ def test_a_file_asks_for_no_numbers_that_change_nothing(tmp_path: Path) -> None:
 
 def test_a_recurrent_policy_samples_from_its_state(tmp_path: Path) -> None:
     """Normal numbers of 0 give the mean of each step, and 1 what is a standard deviation above it."""
-    champion = made("ppo", "continuous", recurrent=5)
+    champion = made("ppo", "continuous", lstm_hidden_size=5)
     assert write_onnx(champion, tmp_path / "policy.onnx", sampled=True) <= 1e-5
     session, random, state = session_of(tmp_path / "policy.onnx"), np.random.default_rng(3), None
     names = [x.name for x in session.get_outputs()]

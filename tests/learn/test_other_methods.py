@@ -15,7 +15,7 @@ from shoal.experiment.files import load
 
 pytestmark = pytest.mark.slow
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
-SMALL = {"layers": [64, 64], "batch": 64}
+SMALL = {"layers": [64, 64], "batch_size": 64}
 CHANCE = -1200  # of Pendulum-v1; whoever swings up at once and holds it there gets about -150
 
 
@@ -66,7 +66,7 @@ def test_an_evolution_strategy_teaches_a_memory(recurrent, least, most, tmp_path
         generations=40,
         fitness=Fitness(episodes=16),
         final_episodes=1000,
-        config={"layers": [], "recurrent": recurrent},
+        config={"layers": [], "lstm_hidden_size": recurrent},
         hyper={"sigma": 0.3, "learning_rate": 0.1},
     )
     assert least <= found.champion <= most
@@ -81,7 +81,7 @@ def test_pendulum_by_cem_rl(tmp_path):
         population=6,
         generations=12,
         fitness=Fitness(episodes=4),
-        config=SMALL | {"capacity": 60_000, "warm_up": 1000},
+        config=SMALL | {"buffer_size": 60_000, "learning_starts": 1000},
         hyper={"update_ratio": 0.25},
     )
     assert found.champion > -250 > CHANCE
@@ -90,7 +90,7 @@ def test_pendulum_by_cem_rl(tmp_path):
 # ------------------------------------------------------------------------------------------- two goals
 
 
-def ends(method: Any, population: int, warm_up: int, seed: int) -> np.ndarray:
+def ends(method: Any, population: int, learning_starts: int, seed: int) -> np.ndarray:
     """Where the members' greedy episodes on the fork end after 2000 steps of training each: [N] within [-1, 1]."""
     parts = build_run(
         Experiment(
@@ -99,7 +99,13 @@ def ends(method: Any, population: int, warm_up: int, seed: int) -> np.ndarray:
             agent="td3",
             population=population,
             seed=seed,
-            config={"layers": [32, 32], "batch": 64, "capacity": 20_000, "warm_up": warm_up, "rollout": 20},
+            config={
+                "layers": [32, 32],
+                "batch_size": 64,
+                "buffer_size": 20_000,
+                "learning_starts": learning_starts,
+                "rollout_length": 20,
+            },
             space={},
         )
     )

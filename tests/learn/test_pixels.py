@@ -59,7 +59,7 @@ def test_catching_what_is_seen():
     """All members catch nearly every ball; who stands still catches one of six."""
     environment = catch()
     agent = ppo(
-        environment.spec, network=lambda spec: Small(), layers=(32,), environments=16, rollout=20, minibatches=4
+        environment.spec, network=lambda spec: Small(), layers=(32,), num_envs=16, rollout_length=20, num_minibatches=4
     )
     shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(episodes=64))
     values = agent.hyper._asdict() | {"learning_rate": 3e-3, "discount": 0.9}

@@ -37,7 +37,7 @@ def trained(
 
     Their critics learn raw rewards, so that their values can be told.
     """
-    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, normalise_rewards=False)
+    agent = ppo(environment.spec, layers=(), num_envs=8, rollout_length=8, num_minibatches=2, normalise_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
     shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
@@ -73,7 +73,7 @@ def test_a_critic_that_sees_more_tells_merit_from_luck(critic, low, high, monkey
     """The probability of the right action, after as many updates with the one critic and with the other."""
     monkeypatch.syspath_prepend(EXAMPLES)
     environment, members = import_from("asymmetric_actor_critic:luck", "env")(), 2
-    agent = ppo(environment.spec, layers=(), environments=8, rollout=8, minibatches=2, critic=critic)
+    agent = ppo(environment.spec, layers=(), num_envs=8, rollout_length=8, num_minibatches=2, critic=critic)
     shard = gradient_trained(environment, independent(agent), np.arange(members), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "entropy_coefficient": 0.0}
     shard.begin({name: np.full(members, value, np.float32) for name, value in values.items()})
@@ -103,18 +103,18 @@ def test_actions_that_match_the_observation(actions, least):
 def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
-    agent = policy(environment.spec, layers=(), recurrent=recurrent)
+    agent = policy(environment.spec, layers=(), lstm_hidden_size=recurrent)
     shard = gradient_trained(environment, independent(agent), np.arange(16), 0, EvaluationConfig(episodes=64))
     shard.begin({})
     shard.evaluate(0)
     near(shard.stats().fitness.max(), best, 0.1)
 
 
-WITH_PPO = {"layers": (), "environments": 16, "rollout": 8, "minibatches": 2}
-WITH_DQN = {"layers": (16,), "batch": 32, "capacity": 2000, "warm_up": 100, "rollout": 20}
+WITH_PPO = {"layers": (), "num_envs": 16, "rollout_length": 8, "num_minibatches": 2}
+WITH_DQN = {"layers": (16,), "batch_size": 32, "buffer_size": 2000, "learning_starts": 100, "rollout_length": 20}
 MEMORIES = [
     ("ppo", {}, 0.5),
-    ("ppo", {"recurrent": 8}, 1),
+    ("ppo", {"lstm_hidden_size": 8}, 1),
     ("ppo", {"frame_stack": 4}, 1),
     ("dqn", {"frame_stack": 4}, 1),
 ]
@@ -129,7 +129,7 @@ def test_learning_to_recall(name, memory, expected):
     agent = make(environment.spec, **config, **memory)
     shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig("training"))
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT}
-    values |= {"epsilon_updates": 500} if name == "dqn" else {}
+    values |= {"epsilon_decay_updates": 500} if name == "dqn" else {}
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})
     for generation in range(2):
         shard.train(generation, 40, 40)
@@ -148,7 +148,7 @@ def test_both_goals_of_the_fork_are_worth_as_much(action, rewards):
     assert got == rewards and obs == action and not truncated
 
 
-REPLAY = {"layers": [16], "batch": 32, "capacity": 2000, "warm_up": 100, "rollout": 20}
+REPLAY = {"layers": [16], "batch_size": 32, "buffer_size": 2000, "learning_starts": 100, "rollout_length": 20}
 FROM_MEMORY = {"population": 4, "interval": 500, "generations": 2}
 SAMPLED = {"population": 8, "generations": 20, "fitness": Fitness(episodes=32)}
 RATES = {"policy_learning_rate": 3e-3, "critic_learning_rate": 1e-2}
@@ -157,7 +157,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "td3": {"agent": "td3", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "sac": {"agent": "sac", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
     "dvd": {"method": "dvd", "config": REPLAY, "hyper": RATES} | FROM_MEMORY,
-    "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout"}, "hyper": RATES}
+    "cem_rl": {"method": "cem_rl", "config": {k: v for k, v in REPLAY.items() if k != "rollout_length"}, "hyper": RATES}
     | SAMPLED,
     "es": SAMPLED | {"method": "es", "config": {"layers": [8]}, "population": 32, "generations": 40},
 }

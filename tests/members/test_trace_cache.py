@@ -18,11 +18,16 @@ OTHERS = {
     "activation": "relu",
     "log_std_init": -1.0,
     "precision": "bfloat16",
-    "rollout": 8,
-    "environments": 4,
-    "minibatches": 1,
+    "rollout_length": 8,
+    "num_envs": 4,
+    "num_minibatches": 1,
 }
-OTHERS |= {"recurrent": 3, "shared": True, "frame_stack": 2, "auxiliary_loss": lambda batch, distribution: batch.value}
+OTHERS |= {
+    "lstm_hidden_size": 3,
+    "shared": True,
+    "frame_stack": 2,
+    "auxiliary_loss": lambda batch, distribution: batch.value,
+}
 NO_PROGRAM = ("network", "actor", "critic")  # of one's own; of observations that are dictionaries
 SAME: list[dict[str, Any]] = [
     {"seed": 5},
@@ -52,7 +57,7 @@ OTHER: list[dict[str, Any]] = [
     {"fitness": replace(FITNESS, episodes=3)},
     {"fitness": replace(FITNESS, source="training")},
     {"levels": {"train": 5}},
-    {"agent": "dqn", "config": {"warm_up": 32}},
+    {"agent": "dqn", "config": {"learning_starts": 32}},
     {"hyper": {"env.gravity": 9.0}},
 ]
 

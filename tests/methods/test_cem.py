@@ -24,7 +24,13 @@ from shoal.methods.cem_rl import CemRl, log_ranks
 N = 6
 UID = np.arange(N, dtype=np.uint32)
 SPEC = Spec((2,), "float32", Continuous((-1.0,) * 2, (1.0,) * 2))
-SETTINGS: dict[str, Any] = {"layers": (4,), "activation": "tanh", "capacity": 32, "warm_up": 8, "batch": 8}
+SETTINGS: dict[str, Any] = {
+    "layers": (4,),
+    "activation": "tanh",
+    "buffer_size": 32,
+    "learning_starts": 8,
+    "batch_size": 8,
+}
 
 
 # ------------------------------------------------------------------------------------------ the evolver

@@ -139,7 +139,7 @@ def test_dvd_number_of_updates(ratio, counts):
 
 @pytest.mark.slow
 def test_dvd_waits_until_it_is_warm():
-    made = Dvd().learner(td3(SPEC, **SETTINGS | {"warm_up": N * T * B + 1}), N)
+    made = Dvd().learner(td3(SPEC, **SETTINGS | {"learning_starts": N * T * B + 1}), N)
     now, counts = made.init(jax.random.key(0), UID, hyper_of(made)), []
     obs = np.zeros((N, 100, 2), np.float32)
     for seed in range(2):

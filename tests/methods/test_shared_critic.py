@@ -64,7 +64,7 @@ STORE = jax.jit(ring.store)
 
 @functools.cache
 def made_cem(trained: int | None = 2) -> SearchLearner:
-    made = CemRl(trained).learner(td3(SPEC, **SETTINGS | {"capacity": 20}), N)
+    made = CemRl(trained).learner(td3(SPEC, **SETTINGS | {"buffer_size": 20}), N)
     jitted = {name: jax.jit(getattr(made, name)) for name in ("improve", "watch")}
     return made._replace(init=jax.jit(made.init), **jitted)
 

@@ -119,7 +119,9 @@ def test_any_run_has_a_page(tmp_path: Path, population: int, generations: int, m
 def test_the_page_says_where_replay_buffers_went(tmp_path: Path, replay: str, words: str) -> None:
     file = write_run(tmp_path / "run", 4, 5) / "experiment.yaml"
     values = yaml.safe_load(file.read_text())
-    file.write_text(yaml.safe_dump(values | {"config": {"capacity": 10}, "method": {"name": "pbt", "replay": replay}}))
+    file.write_text(
+        yaml.safe_dump(values | {"config": {"buffer_size": 10}, "method": {"name": "pbt", "replay": replay}})
+    )
     _, page = report(tmp_path / "run")
     assert f"With the weights went {words}" in page.words
 
@@ -238,7 +240,7 @@ def test_advice_to_widen(tmp_path: Path) -> None:
             "discount": 0.98,
             "entropy": 0.05,
             "epochs": 7.0,
-            "minibatches": 2,
+            "num_minibatches": 2,
         }
     (run / "lineage.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     _, page = report(run)

@@ -244,7 +244,7 @@ def test_when_for_one_member():
 
 def test_members_of_ppo_make_epochs_of_their_own(form: str) -> None:
     """What they learn together is what each learns alone."""
-    agent = linear("discrete", minibatches=4)
+    agent = linear("discrete", num_minibatches=4)
     start, rollout = jax.jit(agent.init)(KEY, agent.hyper), Reference(agent, "discrete", True, True).rollout
     several = [hyper(agent, epochs=epochs) for epochs in (3, 0, 1)]
     alone = [agent.update(start, values, rollout, KEY) for values in several]
@@ -260,11 +260,15 @@ def test_members_of_ppo_make_epochs_of_their_own(form: str) -> None:
 @pytest.mark.parametrize(("name", "actions"), [("td3", "continuous"), ("sac", "continuous"), ("dqn", "discrete")])
 def test_a_population_updates_alike_in_both_forms(monkeypatch, name, actions):
     """Four members with different numbers of updates, delays and periods; two rounds."""
-    agent, members = make_agent(name, actions, capacity=32), 4
+    agent, members = make_agent(name, actions, buffer_size=32), 4
     hyper = hyper_of(name, agent, members)
-    unequal = {"update_ratio": [0.0, 0.1, 0.25, 0.4], "policy_delay": [1, 2, 3, 1], "target_period": [1, 2, 3, 1]}
+    unequal = {
+        "update_ratio": [0.0, 0.1, 0.25, 0.4],
+        "policy_delay": [1, 2, 3, 1],
+        "target_update_interval": [1, 2, 3, 1],
+    }
     hyper = hyper._replace(**{k: np.float32(v) for k, v in unequal.items() if k in hyper._fields})
-    rng, shape = np.random.default_rng(0), (members, agent.rollout, agent.environments)
+    rng, shape = np.random.default_rng(0), (members, agent.rollout_length, agent.num_envs)
     obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
     terminated, truncated = rng.random((2, *shape)) < 0.15
     reward = rng.normal(size=shape).astype(np.float32)

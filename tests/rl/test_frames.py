@@ -87,7 +87,7 @@ def test_a_stack_keeps_its_channels_where_they_are(said):
     said(error.value)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("ppo", {}), ("dqn", {"n_step": 2, "capacity": 16})])
+@pytest.mark.parametrize(("name", "settings"), [("ppo", {}), ("dqn", {"n_step": 2, "buffer_size": 16})])
 def test_unfitting_stacks(name, settings, said):
     with pytest.raises(BadInput) as error:
         make_agent(name, frame_stack=0, **settings)

@@ -178,8 +178,8 @@ class Masked(gymnasium.Env):
 @pytest.mark.parametrize("agent", others_slow(["ppo", "dqn"], "ppo"))
 def test_masks_of_an_info_in_a_run(agent: str, tmp_path: Path) -> None:
     """Members that make no illegal choice have the highest return there is, from the first generation on."""
-    config = {"ppo": {"minibatches": 1}, "dqn": {"batch": 8, "warm_up": 8, "capacity": 64}}[agent]
-    settings = {"config": {"layers": [], "rollout": 8, "environments": 2} | config, "method": "independent"}
+    config = {"ppo": {"num_minibatches": 1}, "dqn": {"batch_size": 8, "learning_starts": 8, "buffer_size": 64}}[agent]
+    settings = {"config": {"layers": [], "rollout_length": 8, "num_envs": 2} | config, "method": "independent"}
     result = train(tiny(tmp_path / "run", env=Masked, agent=agent, generations=1, population=1, **settings))
     assert result.champion.fitness == 2
     champion = load_champion(tmp_path / "run", trust_code=True)

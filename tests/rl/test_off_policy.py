@@ -14,7 +14,7 @@ from support.tiny import make_agent, same
 from shoal.core.types import Agent, Member, Rollout
 
 KINDS = {"td3": "continuous", "sac": "continuous", "dqn": "discrete"}
-SMALL = {"layers": (4,), "batch": 4, "rollout": 1, "environments": 2, "capacity": 64, "warm_up": 0}
+SMALL = {"layers": (4,), "batch_size": 4, "rollout_length": 1, "num_envs": 2, "buffer_size": 64, "learning_starts": 0}
 
 
 class Life:
@@ -27,7 +27,7 @@ class Life:
     def round(self, **hyper: float) -> Member:
         """One rollout and what it is worth; the state after it."""
         values = jax.tree.map(np.float32, self.agent.hyper._replace(**hyper))
-        rng, shape = np.random.default_rng(self.rounds), (self.agent.rollout, self.agent.environments)
+        rng, shape = np.random.default_rng(self.rounds), (self.agent.rollout_length, self.agent.num_envs)
         action = self.member.replay_buffer.steps.action
         obs, next_obs = rng.normal(size=(2, *shape, 2)).astype(np.float32)
         action, no = np.zeros((*shape, *action.shape[2:]), action.dtype), np.zeros(shape, bool)
@@ -59,7 +59,7 @@ def life(name: str = "dqn", **settings: Any) -> Life:
 @pytest.mark.parametrize("name", KINDS)
 def test_nothing_is_learned_before_the_warm_up_is_over(name):
     """Weights, targets, temperature, optimisers: all as they began. Then all the updates of a round, and none before."""
-    warming = life(name, warm_up=10, rollout=2)
+    warming = life(name, learning_starts=10, rollout_length=2)
     start = warming.member
     for _ in range(2):
         end = warming.round(update_ratio=0.5)
@@ -72,15 +72,15 @@ def test_nothing_is_learned_before_the_warm_up_is_over(name):
 
 def test_the_first_update_of_a_warm_up_that_takes_all_of_the_memory():
     """It follows the rollout with which the memory is full."""
-    assert life(warm_up=64).counts(33, update_ratio=0.5) == [0] * 31 + [1] * 2
+    assert life(learning_starts=64).counts(33, update_ratio=0.5) == [0] * 31 + [1] * 2
 
 
 @pytest.mark.parametrize("name", KINDS)
 def test_actions_are_uniform_until_the_first_update(name):
     """Whatever the weights and hyperparameters say; afterwards they follow the policy."""
-    warming = life(name, warm_up=10, rollout=2)
+    warming = life(name, learning_starts=10, rollout_length=2)
     obs, act = np.ones((20_000, 2), np.float32), warming.agent.act
-    quiet = {"td3": {"exploration_noise": 0}, "dqn": {"epsilon": 0, "epsilon_updates": 1}}.get(name, {})
+    quiet = {"td3": {"exploration_noise": 0}, "dqn": {"final_epsilon": 0, "epsilon_decay_updates": 1}}.get(name, {})
     hyper = jax.tree.map(np.float32, warming.agent.hyper._replace(**quiet))
     for rounds in range(3):
         action = np.asarray(act(warming.member.learned, hyper, obs, (), jax.random.key(rounds))[0])
@@ -134,7 +134,7 @@ def test_a_new_ratio_holds_from_the_next_round_on():
     assert living.counts(2, update_ratio=1) == [2, 2]
 
 
-@pytest.mark.parametrize(("settings", "most"), [({}, 1), ({"updates_per_step": 3}, 3)], ids=["usual", "three"])
+@pytest.mark.parametrize(("settings", "most"), [({}, 1), ({"max_update_ratio": 3}, 3)], ids=["usual", "three"])
 def test_never_more_than_the_structure_allows(settings, most):
     """Whatever the ratio, which an experiment refuses; and there is a limit that says so."""
     living = life(**settings)
@@ -162,7 +162,7 @@ def test_every_update_has_a_batch_and_noise_of_its_own():
     ("capacity", "rollout", "environments", "slots"), [(64, 1, 2, 32), (65, 1, 2, 33), (7, 3, 2, 6), (1, 4, 2, 4)]
 )
 def test_capacity_is_rounded_up_to_whole_rollouts(capacity, rollout, environments, slots):
-    agent = make_agent("dqn", **SMALL | {"capacity": capacity, "rollout": rollout, "environments": environments})
+    agent = make_agent("dqn", **SMALL | {"buffer_size": capacity, "rollout_length": rollout, "num_envs": environments})
     memory = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper).replay_buffer
     assert memory.steps.reward.shape == (slots, environments)
     assert memory.obs.shape == (slots + 1, environments, 2)

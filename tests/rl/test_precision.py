@@ -90,13 +90,13 @@ def lived(name: str, actions: str, settings: dict[str, Any]) -> tuple[Any, Any]:
     """What becomes of a member that acts and learns, by shapes alone, and the operations that this takes."""
     agent = make_agent(name, actions, **settings)
     hyper = jax.tree.map(np.float32, agent.hyper)
-    obs = jnp.zeros((agent.environments, *settings.get("obs", (2,))), settings.get("dtype", "float32"))
-    carry, none = agent.carry(obs.shape[:1]), jnp.zeros((agent.rollout, agent.environments))
+    obs = jnp.zeros((agent.num_envs, *settings.get("obs", (2,))), settings.get("dtype", "float32"))
+    carry, none = agent.carry(obs.shape[:1]), jnp.zeros((agent.rollout_length, agent.num_envs))
 
     def live(member: Member, key: jax.Array) -> Any:
         acted = action, _, extras = agent.act(member.learned, hyper, obs, carry, key)
         greedy = agent.greedy(member.learned, obs, carry)[0]
-        steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout, *x.shape)), (obs, action, extras))
+        steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout_length, *x.shape)), (obs, action, extras))
         after = (
             {"next_obs": (), "bootstrap_value": none} if agent.value else {"next_obs": steps[0], "bootstrap_value": ()}
         )

@@ -161,7 +161,7 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
 
 def memory_of(folder: Path) -> tuple[Champion, Any]:
     """A champion with an LSTM, and the actions that its agent takes in two episodes side by side, of `SEEN`."""
-    memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "recurrent": 3}}
+    memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "lstm_hidden_size": 3}}
     agent, learned = champion_of(folder, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
     expected, carry = [], agent.carry((2,))
     for x in SEEN:
@@ -207,7 +207,7 @@ def test_sampled_actions_differ_from_call_to_call(tmp_path: Path) -> None:
     assert np.abs(shares - 1 / 3).max() < 0.1, "a new policy of ppo prefers nothing much"
 
 
-@pytest.mark.parametrize("config", [{}, {"recurrent": 3, "shared": False}], ids=shown)
+@pytest.mark.parametrize("config", [{}, {"lstm_hidden_size": 3, "shared": False}], ids=shown)
 def test_sampling_asks_for_no_privileged_observations(tmp_path: Path, config: dict[str, Any]) -> None:
     spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Discrete(2), ("state",), ("privileged_state",))
     champion_of(tmp_path, spec, config=CONFIG | config)

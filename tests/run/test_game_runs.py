@@ -34,7 +34,7 @@ KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}
 REFUSED: dict[str, dict[str, Any]] = {
     "dqn": {"agent": "dqn", "config": {}},
     "es": {"method": "es", "config": {}},
-    "recurrent": {"config": {"recurrent": 4}},
+    "lstm_hidden_size": {"config": {"lstm_hidden_size": 4}},
     "frames": {"config": {"frame_stack": 2}},
     "payoffs": {"fitness": {"source": "evaluation"}},
     "ties": {"fitness": {"tie_breaker": "return"}},

@@ -31,7 +31,14 @@ from shoal.run.loop import resume, train
 from shoal.run.warm_start import read_warm_start
 from shoal.study.replay import follower
 
-REPLAY = {"layers": [8], "rollout": 16, "environments": 2, "capacity": 256, "warm_up": 32, "batch": 8}
+REPLAY = {
+    "layers": [8],
+    "rollout_length": 16,
+    "num_envs": 2,
+    "buffer_size": 256,
+    "learning_starts": 32,
+    "batch_size": 8,
+}
 TD3 = {"env": "gymnax:Pendulum-v1", "agent": "td3", "config": REPLAY}
 HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "default_members": 0}
 

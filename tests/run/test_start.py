@@ -31,7 +31,11 @@ from shoal.run.start import begin, enter
 from shoal.run.warm_start import read_warm_start
 from shoal.study import replay
 
-SAC: dict[str, Any] = {"agent": "sac", "env": "Pendulum-v1", "config": {"warm_up": 16, "capacity": 64, "batch": 8}}
+SAC: dict[str, Any] = {
+    "agent": "sac",
+    "env": "Pendulum-v1",
+    "config": {"learning_starts": 16, "buffer_size": 64, "batch_size": 8},
+}
 Arrays = dict[str, np.ndarray]
 LEARNED, HYPER = "learned/", "hyper/"
 
@@ -151,7 +155,7 @@ def test_the_fittest_go_on_or_have_children_where_populations_differ(first: Path
 
 # Where the parameters of the mean are: in what members share, and in a champion.
 MEAN = {"es": ("policy/", ""), "cem_rl": ("distribution/mean/", "policy/")}
-CRITICS = {"env": "Pendulum-v1", "config": {"layers": [8], "warm_up": 8, "capacity": 400, "batch": 8}}
+CRITICS = {"env": "Pendulum-v1", "config": {"layers": [8], "learning_starts": 8, "buffer_size": 400, "batch_size": 8}}
 
 
 @pytest.mark.slow

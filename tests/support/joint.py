@@ -16,7 +16,7 @@ from shoal.rl import replay_buffer as ring
 N, T, B, BATCH = 3, 4, 2, 6
 SPACE = Continuous((-1.0, -1.0), (1.0, 1.0))
 SPEC = Spec(reference.OBS, "float32", SPACE)
-SETTINGS = reference.SETTINGS | {"batch": BATCH, "capacity": 2 * N * T * B}
+SETTINGS = reference.SETTINGS | {"batch_size": BATCH, "buffer_size": 2 * N * T * B}
 UID = np.arange(N, dtype=np.uint32)
 HYPER = {"policy_learning_rate": 0.02, "critic_learning_rate": 0.05, "discount": 0.9, "tau": 0.3}
 HYPER |= {"target_noise": 0.5, "noise_clip": 0.3, "policy_delay": 2.0}

@@ -27,8 +27,10 @@ class Reference:
     of whole environments. `reward` is what it learns from, [T, B].
     """
 
-    def __init__(self, agent: Agent, actions: str, clip_values: bool, normalise_advantages: bool, minibatches: int = 1):
-        self.actions, self.clip_values, self.normalise = actions, clip_values, normalise_advantages
+    def __init__(
+        self, agent: Agent, actions: str, clip_value_loss: bool, normalise_advantages: bool, minibatches: int = 1
+    ):
+        self.actions, self.clip_value_loss, self.normalise = actions, clip_value_loss, normalise_advantages
         self.minibatches = minibatches
         self.tree = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper).learned.params)
         rng = np.random.default_rng(1)
@@ -114,7 +116,7 @@ class Reference:
         a = (a - a.mean()) / a.std() if self.normalise else a
         surrogate = np.where(a > 0, np.minimum(ratio, 1 + clip) * a, np.maximum(ratio, 1 - clip) * a)
         error = (value - target) ** 2
-        if self.clip_values:
+        if self.clip_value_loss:
             moved = np.abs(value - old_value) > clip
             self.clipped_values += moved.sum()
             near = np.where(moved, old_value + clip * np.sign(value - old_value), value)
@@ -199,7 +201,7 @@ def _lstm(params: Any, carry: Any, rollout: Rollout, after: np.ndarray) -> tuple
 @functools.cache
 def linear(actions: str, **settings: Any) -> Agent:
     """An agent whose update is compiled once for all tests, with raw rewards."""
-    usual = {"layers": (), "environments": B, "rollout": T, "minibatches": 1, "normalise_rewards": False}
+    usual = {"layers": (), "num_envs": B, "rollout_length": T, "num_minibatches": 1, "normalise_rewards": False}
     settings = usual | settings
     agent = ppo(Spec((2,), "float32", SPACES[actions]), **settings)
     return agent._replace(update=jax.jit(agent.update))

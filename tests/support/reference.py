@@ -18,8 +18,8 @@ from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import replay_buffer as ring
 
 T, B, BATCH = 4, 2, 12
-SETTINGS = {"layers": (4,), "activation": "tanh", "environments": B, "rollout": T, "batch": BATCH}
-SETTINGS |= {"capacity": 2 * T * B, "warm_up": 0}
+SETTINGS = {"layers": (4,), "activation": "tanh", "num_envs": B, "rollout_length": T, "batch_size": BATCH}
+SETTINGS |= {"buffer_size": 2 * T * B, "learning_starts": 0}
 OBS = (2,)
 
 

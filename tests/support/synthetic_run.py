@@ -14,7 +14,7 @@ SPACE: dict[str, dict[str, Any]] = {
     "discount": {"low": 0.9, "high": 0.999, "scale": "one_minus_log"},
     "entropy": {"low": 0.0, "high": 0.05},
     "epochs": {"low": 1, "high": 8, "integer": True},
-    "minibatches": {"choices": [1, 2, 4, 8], "ordered": True},
+    "num_minibatches": {"choices": [1, 2, 4, 8], "ordered": True},
 }
 FIXED = {"clip": 0.2, "trace": 0.95}
 # What method.json says of a method: title, sampled, copies, tunes, explanation.

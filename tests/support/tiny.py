@@ -23,18 +23,24 @@ ACTIONS = ("discrete", "multi_discrete", "continuous")
 EVERY = {name: place for method in METHODS.values() for name, place in method.agents.items()}  # `policy` too
 
 # The structure of a small agent: those of these settings that its Config knows.
-SMALL = {"layers": (8,), "environments": 2, "rollout": 8, "minibatches": 2}
+SMALL = {"layers": (8,), "num_envs": 2, "rollout_length": 8, "num_minibatches": 2}
 SMALL |= {"normalise_observations": True, "normalise_rewards": False}  # its own use of the discount would hide another
 # Per agent: further settings, and hyperparameters under which every one of them has something to do.
-REPLAY = {"capacity": 64, "warm_up": 4, "batch": 16}
+REPLAY = {"buffer_size": 64, "learning_starts": 4, "batch_size": 16}
 SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
 # An agent that remembers its episodes, with the settings that make it so; here rewards are normalised, as is usual.
-REMEMBERING = {"recurrent_ppo": ("ppo", {"recurrent": 4, "frame_stack": 2, "normalise_rewards": True})}
+REMEMBERING = {"recurrent_ppo": ("ppo", {"lstm_hidden_size": 4, "frame_stack": 2, "normalise_rewards": True})}
 LIVE: dict[str, dict[str, float]] = {
     "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
     "td3": {"target_noise": 0.5, "noise_clip": 0.3},
     "sac": {},
-    "dqn": {"max_gradient_norm": 0.05, "tau": 0.5, "target_period": 2, "epsilon": 0.5, "epsilon_updates": 20},
+    "dqn": {
+        "max_gradient_norm": 0.05,
+        "tau": 0.5,
+        "target_update_interval": 2,
+        "final_epsilon": 0.5,
+        "epsilon_decay_updates": 20,
+    },
 }
 
 

@@ -7,7 +7,7 @@ and its target network Q'; equations of van Hasselt et al.:
     y = r + γ max over a' of Q'(s', a')                                equation 3
     y = r + γ Q'(s', argmax over a' of Q(s', a'))                      equation 4, where `double`
     descend mean of huber(y - Q(s, a))                                 by Adam
-    every `target_period` updates:
+    every `target_update_interval` updates:
         Q' = Q' + τ (Q - Q')                                           a copy where τ = 1, the default
 
 With `n_step`, r is the discounted sum of n rewards, s' the observation n steps later, and γ is γ^n.
@@ -56,8 +56,10 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         advice = "take td3 or sac for continuous actions, ppo for others"
         raise BadField("agent", "needs one discrete action", advice, value="dqn")
     off_policy.check(config)
-    if not 1 <= config.n_step <= config.rollout:
-        raise BadField("config.n_step", f"must be from 1 to config.rollout = {config.rollout}", value=config.n_step)
+    if not 1 <= config.n_step <= config.rollout_length:
+        raise BadField(
+            "config.n_step", f"must be from 1 to config.rollout_length = {config.rollout_length}", value=config.n_step
+        )
     off_policy.check_frames(config, config.n_step, config.frame_stack)
     choices = spec.action.n
     view, mask = View(stacked(spec, config.frame_stack), "config.actor", (), spec.actor), ActionMask(spec)
@@ -81,8 +83,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
     def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
         best, carry = greedy(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
-        share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_updates, 1.0)
-        epsilon = hyper.epsilon + (1 - hyper.epsilon) * jnp.maximum(1 - share, 0.0)
+        share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_decay_updates, 1.0)
+        epsilon = hyper.final_epsilon + (1 - hyper.final_epsilon) * jnp.maximum(1 - share, 0.0)
         random = jax.random.randint(random_key, best.shape, 0, choices)
         if spec.masked:
             random = categorical(mask.apply(obs, jnp.zeros((*best.shape, choices)))).sample(random_key)
@@ -92,7 +94,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(learned: DqnLearned, hyper: DqnHyper, batch: Batch, key: jax.Array) -> tuple[DqnLearned, Metrics]:
-        """Make one update, and at every `hyper.target_period`-th one a step of the target network (algorithm 1)."""
+        """Make one update, and at every `hyper.target_update_interval`-th one a step of the target network (algorithm 1)."""
         after = values(learned.target, batch.next_obs)
         chosen = jnp.argmax(values(learned.params, batch.next_obs) if config.double else after, -1)
         target = batch.reward + batch.bootstrap * _at(after, chosen)
@@ -104,7 +106,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(learned.params)
         steps, state = optimiser(hyper).update(gradient, learned.optimiser)
         params, updates = optax.apply_updates(learned.params, steps), learned.updates + 1
-        due = updates % jnp.round(hyper.target_period).astype(jnp.int32) == 0
+        due = updates % jnp.round(hyper.target_update_interval).astype(jnp.int32) == 0
         moved = polyak_update(learned.target, params, jnp.where(due, hyper.tau, 0.0))
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics

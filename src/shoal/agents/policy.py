@@ -41,7 +41,7 @@ class PolicyLearned(NamedTuple):
 class Network(nn.Module):
     """Features, hidden layers, an LSTM, and an output: obs [B, *shape], carry -> [B, outputs], carry.
 
-    The carry is the LSTM's (c, h), each [B, recurrent]; `()` where there is none.
+    The carry is the LSTM's (c, h), each [B, lstm_hidden_size]; `()` where there is none.
     """
 
     features: nn.Module
@@ -52,8 +52,8 @@ class Network(nn.Module):
     def __call__(self, obs: jax.Array, carry: Any) -> tuple[jax.Array, Any]:
         config = self.config
         x = hidden(self.features(obs), config.layers, config.activation, config.precision)
-        if config.recurrent:
-            carry, x = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))(carry, x)
+        if config.lstm_hidden_size:
+            carry, x = nn.OptimizedLSTMCell(config.lstm_hidden_size, recurrent_kernel_init=orthogonal(1.0))(carry, x)
         return nn.Dense(outputs(self.space), kernel_init=orthogonal(0.01))(x), carry
 
 
@@ -65,12 +65,12 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     """
     config = build(PolicyConfig, settings, "config.")
     check_hidden(config.layers, config.activation)
-    check_least(0, config, "recurrent", within="config.")
+    check_least(0, config, "lstm_hidden_size", within="config.")
     view, mask = View(spec, "config.actor", config.actor, spec.actor), ActionMask(spec)
     network = Network(make_network(config.network, view.spec, config.precision), spec.action, config)
 
     def carry(shape: tuple[int, ...]) -> Any:
-        return (jnp.zeros((*shape, config.recurrent)),) * 2 if config.recurrent else ()
+        return (jnp.zeros((*shape, config.lstm_hidden_size)),) * 2 if config.lstm_hidden_size else ()
 
     def init(key: jax.Array, hyper: PolicyHyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
@@ -99,4 +99,6 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def update(member: Member, hyper: PolicyHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
-    return Agent(init, act, greedy, update, carry, PolicyHyper(), rollout=1, environments=1, sees=view.keys + mask.keys)
+    return Agent(
+        init, act, greedy, update, carry, PolicyHyper(), rollout_length=1, num_envs=1, sees=view.keys + mask.keys
+    )

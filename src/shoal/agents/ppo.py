@@ -5,17 +5,17 @@ One update learns from a rollout of T steps in B environments, with the policy p
     δ[t] = r[t] + γ V(s[t+1]) - V(s[t])                                equation 12
     A[t] = δ[t] + γ λ A[t+1]                                           equation 11
     pi_old, V_old = pi, V
-    repeat `epochs` times, for each of `minibatches` random parts of the T x B steps:
+    repeat `epochs` times, for each of `num_minibatches` random parts of the T x B steps:
         ratio = pi(a|s) / pi_old(a|s)
         L_clip = mean of min(ratio A, clip(ratio, 1 - ε, 1 + ε) A)     equation 7
         L_value = mean of (V(s) - (V_old(s) + A))² / 2
         ascend L_clip - c1 L_value + c2 entropy(pi)                    equation 9, by Adam
 
-Where an episode ends, A[t+1] counts as 0; where it terminates, V(s[t+1]) does too. With `clip_values`, L_value is the
+Where an episode ends, A[t+1] counts as 0; where it terminates, V(s[t+1]) does too. With `clip_value_loss`, L_value is the
 larger of itself and that of V(s) clipped to V_old(s) ± ε.
 
-With `recurrent`, pi and V also depend on the state of an LSTM. The parts are then whole environments, each a sequence of T
-steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
+With `lstm_hidden_size`, pi and V also depend on the state of an LSTM. The parts are then whole environments, each a sequence
+of T steps, which begins with the state at the beginning of the rollout. Gradients go back to there.
 
 Where two players take turns, one member plays both: s[t+1] is then the next observation of the same player, and A[t+1] its
 advantage. A move whose log-probability is NaN was made by another policy, and is not learned from.
@@ -87,22 +87,24 @@ class Minibatch(NamedTuple):
 def ppo(spec: Spec, **settings: Any) -> Agent:
     """PPO for all action spaces; `settings` are the fields of `PpoConfig`. Raises BadInput where they do not fit."""
     config = build(PpoConfig, settings, "config.")
-    check_least(1, config, "environments", "rollout", "minibatches", within="config.")
+    check_least(1, config, "num_envs", "rollout_length", "num_minibatches", within="config.")
     networks = ActorCritic(stacked(spec, config.frame_stack), config)
-    if spec.turns and config.recurrent:
+    if spec.turns and config.lstm_hidden_size:
         problem = "is of no use in games, where an observation has all that a player knows"
-        raise BadField("config.recurrent", problem, "leave it out", value=config.recurrent)
+        raise BadField("config.lstm_hidden_size", problem, "leave it out", value=config.lstm_hidden_size)
     auxiliary_loss = make_auxiliary_loss(config.auxiliary_loss)
-    steps = config.rollout * config.environments
-    rows = config.environments if config.recurrent else steps  # which minibatches divide among them
-    if rows % config.minibatches:
-        what = f"steps of a rollout (config.rollout {config.rollout} x config.environments {config.environments})"
-        what = "environments, each of which stays whole with config.recurrent" if config.recurrent else what
-        raise BadField("config.minibatches", f"does not divide the {rows} {what}", value=config.minibatches)
-    if config.normalise_advantages and steps == config.minibatches:
+    steps = config.rollout_length * config.num_envs
+    rows = config.num_envs if config.lstm_hidden_size else steps  # which minibatches divide among them
+    if rows % config.num_minibatches:
+        what = f"steps of a rollout (config.rollout_length {config.rollout_length} x config.num_envs {config.num_envs})"
+        what = (
+            "environments, each of which stays whole with config.lstm_hidden_size" if config.lstm_hidden_size else what
+        )
+        raise BadField("config.num_minibatches", f"does not divide the {rows} {what}", value=config.num_minibatches)
+    if config.normalise_advantages and steps == config.num_minibatches:
         problem = "a minibatch of one step has no advantage over its own mean, so that nothing is learned"
         advice = "take fewer, or config.normalise_advantages: false"
-        raise BadField("config.minibatches", problem, advice, value=config.minibatches)
+        raise BadField("config.num_minibatches", problem, advice, value=config.num_minibatches)
 
     def optimiser(hyper: PpoHyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
@@ -112,7 +114,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     def init(key: jax.Array, hyper: PpoHyper) -> Member:
         params = networks.init(key)
         learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
-        return Member(learned, replay_buffer=(), own=jnp.zeros(config.environments))
+        return Member(learned, replay_buffer=(), own=jnp.zeros(config.num_envs))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
         """Return the observations of a batch, which holds their places where frames are stacked."""
@@ -158,7 +160,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         policy_loss = -mean(jnp.minimum(ratio * advantage, clipped * advantage))  # equation 7
 
         error = jnp.square(value - batch.target)
-        if config.clip_values:
+        if config.clip_value_loss:
             near = batch.value + jnp.clip(value - batch.value, -hyper.clip_range, hyper.clip_range)
             error = jnp.maximum(error, jnp.square(near - batch.target))
         value_loss = 0.5 * mean(error)
@@ -197,7 +199,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
         def epoch(i: jax.Array, carry: tuple[Any, Any, dict]) -> tuple[Any, Any, dict]:
             params, state, _ = carry
-            parts = order(jax.random.fold_in(key, i), rows).reshape(config.minibatches, -1)
+            parts = order(jax.random.fold_in(key, i), rows).reshape(config.num_minibatches, -1)
             (params, state), metrics = jax.lax.scan(minibatch, (params, state), parts)
             return params, state, jax.tree.map(lambda x: x.mean(0), metrics)
 
@@ -244,7 +246,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             advantage=advantage,
             weight=(kept & ~of_another).astype(jnp.float32),
         )
-        if config.recurrent:
+        if config.lstm_hidden_size:
             batch = jax.tree.map(lambda x: x.swapaxes(0, 1), batch._replace(is_first=is_first))._replace(carry=carry)
         else:
             batch = jax.tree.map(lambda x: x.reshape(steps, *x.shape[2:]), batch)
@@ -258,7 +260,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout, config.environments)
+    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout_length, config.num_envs)
     cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
     agent = agent._replace(value=value, cut=cut, sees=networks.sees, probabilities=probabilities)
     return stacking(agent, spec, config.frame_stack)

@@ -15,17 +15,17 @@ class PpoConfig(NetworkConfig):
 
     frame_stack: int = 1
     """frame stacking: observations seen at once, along the channels of an image"""
-    environments: int = 4
+    num_envs: int = 4
     """environments that each member acts in"""
-    rollout: int = 128
+    rollout_length: int = 128
     """steps in each environment between two updates"""
-    minibatches: int = 4
+    num_minibatches: int = 4
     """minibatches per epoch, into which the rollout × environments steps are split"""
     normalise_rewards: bool = True
     """divide rewards by the running standard deviation of the discounted return"""
     normalise_advantages: bool = True
     """normalise advantages within each minibatch"""
-    clip_values: bool = False
+    clip_value_loss: bool = False
     """value clipping: the value loss clips new values to clip_range around the old ones"""
     auxiliary_loss: Any = None
     """module:function of a batch and its action distribution, added to the policy's loss"""
@@ -41,7 +41,9 @@ class PpoHyper(NamedTuple):
     clip_range: Annotated[
         Any,
         HyperparameterSpec(
-            "clip range of the probability ratio, and with clip_values of the values", Range(0.05, 0.4, "log"), least=0
+            "clip range of the probability ratio, and with clip_value_loss of the values",
+            Range(0.05, 0.4, "log"),
+            least=0,
         ),
     ] = 0.2
     clip_range_end_factor: Annotated[Any, end_factor("clip_range")] = 1.0
@@ -153,8 +155,8 @@ class DqnConfig(OffPolicy):
 
     network: Any = "mlp"
     """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
-    batch: int = 64
-    """batch size: transitions per gradient update"""
+    batch_size: int = 64
+    """transitions per gradient update"""
     double: bool = True
     """double DQN: the online network chooses the target's action"""
     n_step: int = 1
@@ -173,16 +175,16 @@ class DqnHyper(NamedTuple):
         Any,
         HyperparameterSpec("soft update (Polyak) coefficient of the target network; 1: a hard copy", least=0, most=1),
     ] = 1.0
-    target_period: Annotated[
+    target_update_interval: Annotated[
         Any,
         HyperparameterSpec(
             "gradient updates between two updates of the target network", Range(10, 2000, "log", integer=True), 1, 1e9
         ),
     ] = 200.0
-    epsilon: Annotated[
+    final_epsilon: Annotated[
         Any, HyperparameterSpec("final epsilon of epsilon-greedy exploration", Range(0.005, 0.5, "log"), 0, 1)
     ] = 0.05
-    epsilon_updates: Annotated[
+    epsilon_decay_updates: Annotated[
         Any, HyperparameterSpec("gradient updates in which epsilon falls linearly from 1", least=0)
     ] = 5_000.0
     max_gradient_norm: Annotated[
@@ -205,7 +207,7 @@ class PolicyConfig:
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
     """precision of the layers: float32, or bfloat16"""
-    recurrent: int = 0
+    lstm_hidden_size: int = 0
     """units of an LSTM between the hidden layers and the output; 0: none"""
     normalise_observations: bool = False
     """normalise observations by their running mean and standard deviation"""

@@ -80,9 +80,9 @@ class Agent(NamedTuple):
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> the recurrent state at the start of an episode; `()`: none
     hyper:  default values, of a class that may say what is known of each: `shoal.core.space`
-    rollout, environments: T and B, the steps and the environments of one iteration
+    rollout_length, num_envs: T and B, the steps and the environments of one iteration
     narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
-    warm_up: environment steps of a member before its first update
+    learning_starts: environment steps of a member before its first update
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such
@@ -101,10 +101,10 @@ class Agent(NamedTuple):
     update: Callable[..., tuple[Member, Metrics]]
     carry: Callable[[tuple[int, ...]], PyTree]
     hyper: Hyper
-    rollout: int
-    environments: int
+    rollout_length: int
+    num_envs: int
     narrower: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
-    warm_up: int = 0
+    learning_starts: int = 0
     off_policy: bool = False
     value: Callable[..., Array] | None = None
     parts: Any = None

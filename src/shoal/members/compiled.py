@@ -96,7 +96,7 @@ class Compiled(ABC):
 
     def copies(self, members: int, devices: int, episodes: int) -> int:
         """The number of copies of an environment outside the devices that step at a time."""
-        return members * self.agent.environments
+        return members * self.agent.num_envs
 
     def width(self, members: int, end: bool) -> int:
         """The number of these members that one program trains. end: whether members may end before the run does."""

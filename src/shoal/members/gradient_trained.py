@@ -71,7 +71,7 @@ class GradientTrainedShard(CompiledShard):
         interval = Interval(iterations, chunk, self.pause, progress)
         trained = self.rollouts.train(self.population, self.uid, key, interval)
         self.population, self._outcome, returned = trained.population, trained.fitness, trained.returns
-        self._steps = self._steps + iterations * agent.rollout * agent.environments
+        self._steps = self._steps + iterations * agent.rollout_length * agent.num_envs
         nothing = np.where(returned.episodes > 0, np.float32(0), np.float32(np.nan))
         return trained.metrics | {
             "episode/return": returned.mean + nothing,
@@ -205,15 +205,17 @@ class GradientTrained(Compiled):
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
         """Return the number of whole rollouts, rounded up, and their steps; see `Kind.interval`."""
         agent, together = self.agent, self.together
-        iterations = -(-steps // (agent.rollout * agent.environments))
+        iterations = -(-steps // (agent.rollout_length * agent.num_envs))
         if iterations > INT32:
             raise BadField("interval", "must be less than 2**31 rollouts", value=steps)
-        rounded = iterations * agent.rollout * agent.environments
+        rounded = iterations * agent.rollout_length * agent.num_envs
         known = generations * rounded * (population if together else 1)
-        if agent.warm_up > known:
+        if agent.learning_starts > known:
             who = "the members make" if together else "a member makes"
             made = f"{who} {known} steps in all (generations {generations} x interval {steps})"
-            raise BadField("config.warm_up", f"nothing would ever be learned, for {made}", value=agent.warm_up)
+            raise BadField(
+                "config.learning_starts", f"nothing would ever be learned, for {made}", value=agent.learning_starts
+            )
         return iterations, rounded
 
     def width(self, members: int, end: bool) -> int:

@@ -95,7 +95,7 @@ class Structured(GradientTrained):
     @property
     def _rollouts(self) -> list[int]:
         """Steps of a rollout of each structure."""
-        return [kind.agent.rollout * kind.agent.environments for kind in self.kinds]
+        return [kind.agent.rollout_length * kind.agent.num_envs for kind in self.kinds]
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         (uid,) = uids

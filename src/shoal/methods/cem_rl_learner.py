@@ -72,7 +72,7 @@ class CemRlLearner:
         first_key, draw_key = jax.random.split(key)
         mean, critics = self.net.init(first_key)
         wide = jax.tree.map(lambda x: jnp.full_like(x, self.variance), mean)
-        buffer = ring.empty(self.net.spec, self.config.capacity, 1, observations=2 * self.config.capacity)
+        buffer = ring.empty(self.net.spec, self.config.buffer_size, 1, observations=2 * self.config.buffer_size)
         distribution = Distribution(mean, wide, jnp.float32(self.variance))
         common = CemRlShared(distribution, shared_critic.new_critic(critics), buffer)
         members = jax.vmap(lambda _: Member(shared_critic.new_actor(mean), (), ()))(uid)
@@ -113,7 +113,7 @@ class CemRlLearner:
         actors, hyper = tree.take((everyone, population.hyper), slice(trained))
         batch_key, noise_key = jax.random.split(key)
         keys = jax.random.split(batch_key, trained)
-        batch = shared_critic.batches(common.replay_buffer, keys, (self.config.batch,), hyper.discount)
+        batch = shared_critic.batches(common.replay_buffer, keys, (self.config.batch_size,), hyper.discount)
         noise_keys = jax.random.split(noise_key, trained)
         actors, critic, metrics = self.joint(actors, common.critic, hyper, batch, noise_keys)
         members = jax.tree.map(lambda x, new: x.at[:trained].set(new), everyone, actors)
@@ -123,7 +123,7 @@ class CemRlLearner:
 
     def updates(self, hyper: Hyper, steps: int, last: int) -> int:
         """Number of updates: `update_ratio` times the environment steps of the generation before (algorithm 1)."""
-        return int(last * float(hyper.update_ratio[0])) if steps >= self.config.warm_up else 0
+        return int(last * float(hyper.update_ratio[0])) if steps >= self.config.learning_starts else 0
 
     def watch(self, common: CemRlShared, rows: jax.Array, step: Rollout, alive: jax.Array) -> CemRlShared:
         """Store the steps of members; the mean is evaluated, but its steps are not learned from."""

@@ -64,8 +64,8 @@ class Dvd(Method):
     def learner(self, agent: Agent, population: int) -> Learner:
         """Make T x B x `update_ratio` joint updates after a rollout of T steps in B environments of every member.
 
-        Every actor learns as often as if it were alone, as in the paper. `config.capacity` and `config.warm_up` count
-        the steps of all members. Raises BadInput where the agent is not TD3.
+        Every actor learns as often as if it were alone, as in the paper. `config.buffer_size` and
+        `config.learning_starts` count the steps of all members. Raises BadInput where the agent is not TD3.
         """
         from shoal.methods.dvd_learner import DvdLearner
 

@@ -40,8 +40,8 @@ class DvdLearner:
         return independent(self.actor)._replace(init=self.init, update=self.update, together=True)
 
     def init(self, key: jax.Array, uid: jax.Array, hyper: Hyper) -> Population:
-        config, environments = self.config, self.n * self.config.environments
-        slots = -(-config.capacity // (config.rollout * environments)) * config.rollout
+        config, environments = self.config, self.n * self.config.num_envs
+        slots = -(-config.buffer_size // (config.rollout_length * environments)) * config.rollout_length
         own_key, common_key = jax.random.split(key)
         members = jax.vmap(self.actor.init)(member_keys(own_key, uid), hyper)
         critic = shared_critic.new_critic(self.net.init(common_key)[1])
@@ -62,15 +62,15 @@ class DvdLearner:
     def update(self, population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, Metrics]:
         """Store the steps of all, and make the joint updates that are due."""
         common, hyper, config = population.shared, population.hyper, self.config
-        steps = config.rollout * config.environments
-        bound = steps * config.updates_per_step
+        steps = config.rollout_length * config.num_envs
+        bound = steps * config.max_update_ratio
         together = jax.tree.map(side_by_side, rollout._replace(extras=()))
         buffer = ring.store(common.replay_buffer, together, usable(together), common.replay_buffer.owner)
-        ready = buffer.filled.sum() >= config.warm_up
+        ready = buffer.filled.sum() >= config.learning_starts
         pending_updates = jnp.where(ready, common.pending_updates + hyper.update_ratio[0] * steps, 0.0)
         count = jnp.clip(jnp.floor(pending_updates), 0, bound).astype(jnp.int32)
         batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
-        batches = shared_critic.batches(buffer, batch_keys, (bound, config.batch), hyper.discount)
+        batches = shared_critic.batches(buffer, batch_keys, (bound, config.batch_size), hyper.discount)
         shape = (-(-bound // self.redraw), self.probes)
         states = ring.sample(buffer, probe_keys[0], shape, 1, hyper.discount[0]).obs
 

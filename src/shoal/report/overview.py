@@ -70,7 +70,7 @@ def _abstract(run: Run) -> str:
     population = int(run.population) if run.population > 0 else 0
     steps, shared = number(run.experiment.get("interval")), _shrinks(run)  # by the members that are left
     interval = f"{short(steps * population if shared else steps)} environment steps{' of all members' * shared}"
-    buffered = "capacity" in inner(run.experiment, "config")  # the agent learns from a replay buffer
+    buffered = "buffer_size" in inner(run.experiment, "config")  # the agent learns from a replay buffer
     return prose(
         "abstract", run=run, population=population, interval=interval if steps > 0 else "",
         generations=len(run.lineage.generations),

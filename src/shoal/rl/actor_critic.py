@@ -34,7 +34,7 @@ class ActorCritic:
     def __init__(self, spec: Spec, config: NetworkConfig):
         """Raise BadInput where the fields do not fit."""
         check_hidden(config.layers, config.activation)
-        check_least(0, config, "recurrent", within="config.")
+        check_least(0, config, "lstm_hidden_size", within="config.")
         if not LOG_STD[0] <= config.log_std_init <= LOG_STD[1]:
             problem = f"must be from {LOG_STD[0]:g} to {LOG_STD[1]:g}"
             raise BadField("config.log_std_init", problem, value=config.log_std_init)
@@ -43,13 +43,13 @@ class ActorCritic:
         critic = View(spec, "config.critic", config.critic, spec.critic)
         self._mask = ActionMask(spec)
         self.sees = actor.keys + self._mask.keys
-        alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.recurrent
+        alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.lstm_hidden_size
         if config.shared and not (alike or nothing_to_share):
             problem = "policy and critic cannot have a network in common, as they see different observations"
             raise BadField("config.shared", problem, "write shared: false", value=True)
         self._views = [actor] if config.shared and alike else [actor, critic]
         self._networks = [make_network(config.network, view.spec, config.precision) for view in self._views]
-        self._cell = nn.OptimizedLSTMCell(config.recurrent, recurrent_kernel_init=orthogonal(1.0))
+        self._cell = nn.OptimizedLSTMCell(config.lstm_hidden_size, recurrent_kernel_init=orthogonal(1.0))
         head = {"log_std_init": config.log_std_init, "precision": config.precision}
         self._policy = PolicyHead(spec.action, config.layers, config.activation, **head)
         self._critic = MLP(config.layers, 1, config.activation, precision=config.precision)
@@ -64,7 +64,7 @@ class ActorCritic:
         ]
         seen, networks = zip(*made, strict=True)
         params: dict[str, Any] = {"networks": list(networks)}
-        if self._config.recurrent:
+        if self._config.lstm_hidden_size:
             carry = self.carry((1,))[0]
             cells = zip((stream(k, "recurrent") for k in keys), seen, strict=True)
             params["recurrent"] = [self._cell.init(k, carry, x) for k, x in cells]
@@ -74,9 +74,9 @@ class ActorCritic:
 
     def carry(self, shape: tuple[int, ...]) -> Any:
         """The carry [*shape, ...] at the start of episodes."""
-        if not self._config.recurrent:
+        if not self._config.lstm_hidden_size:
             return ()
-        nothing = jnp.zeros((*shape, self._config.recurrent))
+        nothing = jnp.zeros((*shape, self._config.lstm_hidden_size))
         return ((nothing, nothing),) * len(self._views)
 
     def step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, jax.Array, Any]:
@@ -86,12 +86,12 @@ class ActorCritic:
         """
         seen = [self._step(params, statistics, obs, carry, i) for i in range(len(self._views))]
         features, carry = zip(*seen, strict=True)
-        return *self._heads(params, features, obs), carry if self._config.recurrent else ()
+        return *self._heads(params, features, obs), carry if self._config.lstm_hidden_size else ()
 
     def act(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, Any]:
         """Return distribution and carry, as `step` does. The critic's carry stays, and `obs` may hold `sees` alone."""
         features, first = self._step(params, statistics, obs, carry, 0)
-        return self._distribution(params, features, obs), (first, *carry[1:]) if self._config.recurrent else ()
+        return self._distribution(params, features, obs), (first, *carry[1:]) if self._config.lstm_hidden_size else ()
 
     def steps(
         self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, is_first: Any
@@ -102,14 +102,14 @@ class ActorCritic:
         episode's start at steps where `is_first` is set, bool [B, T].
         """
         features = [self._features(params, statistics, obs, i) for i in range(len(self._views))]
-        if self._config.recurrent:
+        if self._config.lstm_hidden_size:
             features = [unroll_lstm(*x, is_first) for x in zip(params["recurrent"], carry, features, strict=True)]
         return self._heads(params, features, obs)
 
     def _step(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any, i: int) -> tuple[jax.Array, Any]:
         """Return the features [..., F] of network i, after its LSTM if it has one, and the new carry."""
         features = self._features(params, statistics, obs, i)
-        if not self._config.recurrent:
+        if not self._config.lstm_hidden_size:
             return features, ()
         own, features = self._cell.apply(params["recurrent"][i], carry[i], features)
         lasting = bounded(obs, features.ndim - 1)

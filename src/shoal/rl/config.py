@@ -26,7 +26,7 @@ class NetworkConfig(Views):
     """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
     shared: bool = True
     """policy and critic share that network and the LSTM; false: one each"""
-    recurrent: int = 0
+    lstm_hidden_size: int = 0
     """units of an LSTM between that network and the hidden layers; 0: none"""
     layers: tuple[int, ...] = (64, 64)
     """widths of the hidden layers, of which policy and critic have their own"""
@@ -50,17 +50,17 @@ class OffPolicy:
     """tanh, relu, elu, swish or gelu"""
     precision: Precision = "float32"
     """precision of the layers: float32, or bfloat16"""
-    environments: int = 1
+    num_envs: int = 1
     """environments that each member acts in"""
-    rollout: int = 32
+    rollout_length: int = 32
     """steps in each environment between two rounds of updates"""
-    capacity: int = 100_000
+    buffer_size: int = 100_000
     """size of a member's replay buffer in steps, rounded up to whole rollouts"""
-    warm_up: int = 1_000
-    """steps of random actions before the first update (learning_starts)"""
-    batch: int = 256
-    """batch size: transitions per gradient update"""
-    updates_per_step: int = 1
+    learning_starts: int = 1_000
+    """steps of random actions before the first update"""
+    batch_size: int = 256
+    """transitions per gradient update"""
+    max_update_ratio: int = 1
     """upper limit of hyper.update_ratio"""
 
 

@@ -26,17 +26,23 @@ if TYPE_CHECKING:
 
 def check(config: OffPolicy) -> None:
     """Raise BadInput where the settings do not fit together."""
-    check_least(1, config, "environments", "rollout", "capacity", "batch", "updates_per_step", within="config.")
+    check_least(
+        1, config, "num_envs", "rollout_length", "buffer_size", "batch_size", "max_update_ratio", within="config."
+    )
     check_hidden(config.layers, config.activation)
-    check_least(0, config, "warm_up", within="config.")
-    if config.warm_up > config.capacity:
-        raise BadField("config.warm_up", f"does not fit into config.capacity = {config.capacity}", value=config.warm_up)
+    check_least(0, config, "learning_starts", within="config.")
+    if config.learning_starts > config.buffer_size:
+        raise BadField(
+            "config.learning_starts",
+            f"does not fit into config.buffer_size = {config.buffer_size}",
+            value=config.learning_starts,
+        )
 
 
 def check_frames(config: OffPolicy, n: int, frames: int) -> None:
     """Raise BadInput where no transition of n steps fits into the buffer with all frames of its first observation."""
     if n - 1 + frames > _slots(config):
-        problem = f"does not fit into the {_slots(config)} steps of an environment that config.capacity holds"
+        problem = f"does not fit into the {_slots(config)} steps of an environment that config.buffer_size holds"
         raise BadField("config.frame_stack", problem, value=frames)
 
 
@@ -84,15 +90,15 @@ class Own(NamedTuple):
 
 
 def initial(spec: Spec, config: OffPolicy, key: jax.Array) -> tuple[ring.ReplayBuffer, Own]:
-    """Return an empty buffer of `config.capacity` steps, rounded up to whole rollouts, and no pending update."""
-    buffer = ring.empty(spec, _slots(config), config.environments)
+    """Return an empty buffer of `config.buffer_size` steps, rounded up to whole rollouts, and no pending update."""
+    buffer = ring.empty(spec, _slots(config), config.num_envs)
     mark = jax.random.bits(key)
     return buffer._replace(owner=mark), Own(jnp.float32(0), mark)
 
 
 def _slots(config: OffPolicy) -> int:
     """Number of steps of each environment that the buffer holds."""
-    return -(-config.capacity // (config.rollout * config.environments)) * config.rollout
+    return -(-config.buffer_size // (config.rollout_length * config.num_envs)) * config.rollout_length
 
 
 def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: int = 1) -> Callable:
@@ -101,8 +107,8 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
     improve: (learned, hyper, batch, key) -> (learned, metrics), one update; each gets a batch of its own.
     n: steps of a transition. frames: observations that are seen as one.
     """
-    steps = config.rollout * config.environments
-    bound = steps * config.updates_per_step
+    steps = config.rollout_length * config.num_envs
+    bound = steps * config.max_update_ratio
 
     def body(i: jax.Array, state: PyTree, hyper: Hyper, batches: ring.Batch, key: jax.Array) -> PyTree:
         learned, metrics = improve(state[0], hyper, tree.take(batches, i), jax.random.fold_in(key, i))
@@ -115,11 +121,11 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         buffer = ring.store(member.replay_buffer, rollout, usable(rollout), member.own.mark)
-        ready = (buffer.filled.sum() >= config.warm_up) & (ring.starts(buffer, n, frames) > 0).any()
+        ready = (buffer.filled.sum() >= config.learning_starts) & (ring.starts(buffer, n, frames) > 0).any()
         pending_updates = jnp.where(ready, member.own.pending_updates + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(pending_updates), 0, bound)
         batch_key, learn_key = jax.random.split(key)
-        batches = ring.sample(buffer, batch_key, (bound, config.batch), n, hyper.discount, frames)
+        batches = ring.sample(buffer, batch_key, (bound, config.batch_size), n, hyper.discount, frames)
         learned, metrics = per_member(learn)(member.learned, hyper, batches, count.astype(jnp.int32), learn_key)
         return Member(learned, buffer, Own(pending_updates - count, member.own.mark)), metrics
 
@@ -148,10 +154,10 @@ def agent(
         off_policy_update(config, improve, n, frames),
         carry=lambda shape: (),
         hyper=hyper,
-        rollout=config.rollout,
-        environments=config.environments,
-        narrower={"update_ratio": (0.0, float(config.updates_per_step))},
-        warm_up=config.warm_up,
+        rollout_length=config.rollout_length,
+        num_envs=config.num_envs,
+        narrower={"update_ratio": (0.0, float(config.max_update_ratio))},
+        learning_starts=config.learning_starts,
         off_policy=True,
         cut=_cut,
         **more,

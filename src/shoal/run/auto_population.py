@@ -117,8 +117,8 @@ def _plan(experiment: Experiment) -> Plan:
         plan.kind.close()
         problem = "members are timed only where each is an agent of Shoal's own and learns for itself"
         raise BadField("population", problem, "write a number" if experiment.auto else "")
-    if kind.agent.warm_up:
-        plan = make_plan(replace(plan.experiment, config=plan.experiment.config | {"warm_up": 0}))
+    if kind.agent.learning_starts:
+        plan = make_plan(replace(plan.experiment, config=plan.experiment.config | {"learning_starts": 0}))
     return plan
 
 

@@ -31,10 +31,10 @@ def reckoned(plan: Plan, members: int) -> Memory:
     kind = plan.kind.compiled
     spec, agent = kind.spec, kind.agent
     own, replay = kind.memory(members)
-    state = own + members * agent.environments * kind.world()
+    state = own + members * agent.num_envs * kind.world()
     seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
-    rollout = agent.rollout * agent.environments * step
+    rollout = agent.rollout_length * agent.num_envs * step
     changing = 2 * (state + members * rollout) - replay  # two of each for a while; replay buffers are updated in place
     return Memory(state, replay, rollout, max(changing, COPIES_TO_SAVE * own))
 
@@ -47,7 +47,7 @@ def check_memory(plan: Plan) -> None:
     state, replay = plan.kind.memory(population)
     need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
     if free is not None and need > free:
-        advice = "lower config.capacity or population" if replay > state / 2 else "lower population or config.layers"
+        advice = "lower config.buffer_size or population" if replay > state / 2 else "lower population or config.layers"
         raise BadField(
             "population",
             f"{population} members take {decimal(state)}, {decimal(replay)} of it replay "

@@ -54,7 +54,7 @@ LIVE = {
         "target_policy_noise": Live(standard="target_noise"),
         "target_noise_clip": Live(standard="noise_clip"),
         "top_quantiles_to_drop_per_net": Live(integer=True),
-        "exploration_final_eps": Live(high=1, range=(0.01, 0.2, "log"), standard="epsilon"),
+        "exploration_final_eps": Live(high=1, range=(0.01, 0.2, "log"), standard="final_epsilon"),
         "noise_std": Live(range=(0.02, 0.5, "log"), standard="exploration_noise"),
     },
     "rl_games": {

@@ -78,7 +78,7 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
             final_episodes=1,
             run_dir=str(Path(folder) / "run"),
             wandb=None,
-            config=e.config | {"warm_up": 0} if kind and kind.agent.warm_up else e.config,
+            config=e.config | {"learning_starts": 0} if kind and kind.agent.learning_starts else e.config,
         )
         try:
             train(short, [watch])
@@ -96,7 +96,7 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
         return
     yield _speed(plan, rollouts, timings)
     if not plan.kind.sampled:
-        yield from _noise(plan, rollouts, kind.agent.rollout, watch.events[-1])
+        yield from _noise(plan, rollouts, kind.agent.rollout_length, watch.events[-1])
 
 
 def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagnostic:

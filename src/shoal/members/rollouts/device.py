@@ -147,7 +147,7 @@ class DeviceRollouts(DeviceEpisodes):
         reset_all = self._in_training(lambda tuned, key: tuned.reset(key), population.env_parameters)
         step_all = self._in_training(auto_reset, population.env_parameters)
         keys = {"act": member_keys(stream(key, "act"), uid)}
-        keys |= {name: environment_keys(stream(key, name), uid, agent.environments) for name in ("step", "reset")}
+        keys |= {name: environment_keys(stream(key, name), uid, agent.num_envs) for name in ("step", "reset")}
         once = None if environment.fresh_resets else reset_all(keys.pop("reset"))
 
         def step(world: World, t: jax.Array) -> tuple[World, tuple]:
@@ -163,7 +163,7 @@ class DeviceRollouts(DeviceEpisodes):
             taken = Rollout(world.obs, action, now.reward, (), now.terminated, now.truncated, extras)._replace(**after)
             return World(state, now.obs, carry, progress), (taken, tuple(finished))
 
-        world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout))
+        world, (rollout, finished) = jax.lax.scan(step, world, jnp.arange(agent.rollout_length))
         if self._learner.value is not None:
             goes_on = ~(rollout.terminated[-1] | rollout.truncated[-1])
             value = self._learner.value(population, world.obs, world.carry)
@@ -197,7 +197,7 @@ class DeviceRollouts(DeviceEpisodes):
         return lambda *arguments: jax.vmap(of_member)(env_parameters, *arguments)
 
     def _reset(self, uid: jax.Array, env_parameters: PyTree, key: jax.Array) -> World:
-        shape = (uid.shape[0], self._learner.agent.environments)
+        shape = (uid.shape[0], self._learner.agent.num_envs)
         reset_all = self._in_training(lambda tuned, key: tuned.reset(key), env_parameters)
         state, obs = reset_all(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), episodes.begin(jnp, *shape))

@@ -65,7 +65,7 @@ class HostRollouts(HostEpisodes):
         given, out = (retained, *[MEMBERS] * 4, REPLICATED, REPLICATED), (retained, MEMBERS, MEMBERS)
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
         self._value = layout.program(self._value_members, acting, MEMBERS, MEMBERS) if learner.value else None
-        self._turns = [layout.place(np.int32(t), REPLICATED) for t in range(learner.agent.rollout)]
+        self._turns = [layout.place(np.int32(t), REPLICATED) for t in range(learner.agent.rollout_length)]
         self._training: Vector | None = None
         self._obs: PyTree = ()
         self._carry: PyTree = ()
@@ -83,7 +83,7 @@ class HostRollouts(HostEpisodes):
 
     def begin(self, uid: np.ndarray, env_parameters: PyTree, key: Seed) -> None:
         """Reset every environment, each with its own seed; `env_parameters` [N] each."""
-        shape = (len(uid), self._learner.agent.environments)
+        shape = (len(uid), self._learner.agent.num_envs)
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
         self._turn(env_parameters)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
@@ -131,7 +131,7 @@ class HostRollouts(HostEpisodes):
         """Give the copies that members train in the `env_parameters` [N] of theirs."""
         if env_parameters:
             assert self._training is not None
-            copies = self._learner.agent.environments
+            copies = self._learner.agent.num_envs
             values = {name: np.repeat(np.asarray(x), copies) for name, x in env_parameters.items()}
             self._training.set_env_parameters(values)
 
@@ -140,7 +140,7 @@ class HostRollouts(HostEpisodes):
         agent, place = self._learner.agent, self._layout.place
         shape, before = self._progress.counts.shape, self._carry
         steps, ends = [], []
-        for t in range(agent.rollout):
+        for t in range(agent.rollout_length):
             chosen = self._act(acting, place(self._obs), place(self._carry), uid, key, self._turns[t])
             action, carry, extras = jax.tree.map(np.asarray, chosen)
             step, info_of = self._step(self._training, action)
@@ -155,7 +155,7 @@ class HostRollouts(HostEpisodes):
             if self._value is None:
                 steps.append(taken._replace(next_obs=final_obs))
             else:
-                needed = (truncated | (t == agent.rollout - 1)) & ~terminated
+                needed = (truncated | (t == agent.rollout_length - 1)) & ~terminated
                 steps.append(taken._replace(bootstrap_value=self._values(acting, final_obs, carry, needed)))
             self._obs = arranged(step.obs, shape)
             self._carry = tree.where(done, self._fresh, carry) if done.any() else carry  # as at nearly every step
