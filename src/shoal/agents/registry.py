@@ -32,7 +32,7 @@ class PpoConfig(NetworkConfig):
 
 
 class PpoHyper(NamedTuple):
-    """The numbers of PPO; each of them may differ per member and change between generations."""
+    """The hyperparameters of PPO; each may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
@@ -67,7 +67,7 @@ class Td3Config(TwinConfig):
 
 
 class Td3Hyper(NamedTuple):
-    """The numbers of TD3; each of them may differ per member and change between generations."""
+    """The hyperparameters of TD3; each may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[
         Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
@@ -109,7 +109,7 @@ class Td3Hyper(NamedTuple):
 
 @dataclass(frozen=True)
 class SacConfig(TwinConfig):
-    """The structure of a SAC agent: what fixes shapes, equal for all members."""
+    """The structure of a SAC agent, which fixes shapes and is equal for all members."""
 
     initial_temperature: float = 1.0
     """entropy temperature alpha before the first update"""
@@ -118,7 +118,7 @@ class SacConfig(TwinConfig):
 
 
 class SacHyper(NamedTuple):
-    """The numbers of SAC; each of them may differ per member and change between generations."""
+    """The hyperparameters of SAC; each may differ per member and change between generations."""
 
     policy_learning_rate: Annotated[
         Any, HyperparameterSpec("learning rate of Adam", Range(3e-5, 3e-3, "log"), least=0)
@@ -160,13 +160,13 @@ class DqnConfig(OffPolicy):
     double: bool = True
     """double DQN: the online network chooses the target's action"""
     n_step: int = 1
-    """n-step returns: rewards that a target sums up before it bootstraps"""
+    """n-step returns: number of rewards in a target before it bootstraps"""
     frame_stack: int = 1
     """frame stacking: observations seen at once, along the channels of an image"""
 
 
 class DqnHyper(NamedTuple):
-    """The numbers of DQN; each of them may differ per member and change between generations."""
+    """The hyperparameters of DQN; each may differ per member and change between generations."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
     learning_rate_end_factor: Annotated[Any, end_factor("learning_rate")] = 1.0
@@ -216,7 +216,7 @@ class PolicyConfig:
 
 
 class PolicyHyper(NamedTuple):
-    """A policy has no hyperparameters."""
+    """No hyperparameters: the method gives its members its own."""
 
 
 class Declaration(NamedTuple):

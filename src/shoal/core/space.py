@@ -1,4 +1,4 @@
-"""The search space: what is known of hyperparameters, and the ranges within which they are tuned. No JAX."""
+"""The search space: facts about hyperparameters, and the ranges within which they are tuned. No JAX."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Range:
     integer:   whole numbers only
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
-    start:     the first value of every member; by default the method says where they begin
-    initial:   sampled: it has no default, so that members which begin with the others' defaults sample it too
+    start:     the first value of every member; by default the method decides
+    initial:   sampled: sample this one even for members that hold the default hyperparameters
     """
 
     low: float | None = None
@@ -48,9 +48,9 @@ class HyperparameterSpec(NamedTuple):
         learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-5, 1e-2, "log"), least=0)] = 3e-4
 
     meaning: what it is, in a few words
-    tuned: the range that PBT tunes by default; without one it stays as it is, unless an experiment's `space` names it
-    least, most: the limits beyond which it cannot be
-    schedules: the hyperparameters that fall linearly to this share of theirs by the end of the run
+    tuned: the default range of tuning; without one it is fixed, unless the `space` of an experiment names it
+    least, most: limits of valid values, both included
+    schedules: the hyperparameters that decay linearly over the run, to this fraction of their value
     """
 
     meaning: str
@@ -64,8 +64,9 @@ DISCOUNT = HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_mi
 
 
 def end_factor(*of: str) -> HyperparameterSpec:
-    """A hyperparameter that is a linear schedule of others: the share to which they fall."""
-    meaning = f"linear decay of {' and '.join(of)}; share left at the end; 1: none"
+    """Linear decay of other hyperparameters: the fraction of their value that is left at the end of the run."""
+    names = " and ".join(filter(None, (", ".join(of[:-1]), of[-1])))
+    meaning = f"linear decay of {names} to this fraction at the end; 1: none"
     return HyperparameterSpec(meaning, least=0, most=1, schedules=of)
 
 

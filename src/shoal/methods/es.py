@@ -28,7 +28,7 @@ STRETCH = 2.0  # of the mean length, where the cap of episodes adapts (section 2
 
 
 class EsHyper(NamedTuple):
-    """The numbers of evolution strategies, equal for all members of a generation."""
+    """The hyperparameters of evolution strategies, equal for all members of a generation."""
 
     sigma: Annotated[Any, HyperparameterSpec("standard deviation of the perturbations", least=1e-9, most=1e9)] = 0.05
     learning_rate: Annotated[Any, HyperparameterSpec("learning rate", least=0, most=1e9)] = 0.02
