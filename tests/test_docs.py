@@ -131,7 +131,9 @@ def test_the_sample_of_a_run_begins_and_ends_as_a_run_does(page: str) -> None:
     begun = screen.file.getvalue().splitlines()
     assert lines[: len(begun)] == begun and lines[len(begun)].startswith("generation 1/20")
     champion = next(line for line in lines if line.startswith("champion: "))
-    mean, error, fitness = (float(x) for x in re.findall(r"-?[\d.]+", champion)[:2] + re.findall(r"\((\S+)", champion))
+    mean, error, fitness = (
+        float(x) for x in re.findall(r"-?[\d.]+", champion)[:2] + re.findall(r"\((-?[\d.]+)", champion)
+    )
     bias = selection_bias({"evaluation": {"mean": mean, "standard_error": error}, "selection_fitness": fitness})
     _, command = to_watch(run, {"evaluation": {}})
     assert lines[lines.index(champion) + 1 :] == [

@@ -235,7 +235,8 @@ def test_default_place_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 SCORE = re.compile(
-    r"([\d.]+) ± ([\d.]+) over (\d+) episodes \(lowest ([\d.]+), highest ([\d.]+)\); ([\d.]+) when selected\n"
+    r"([\d.]+) ± ([\d.]+) \(standard error\) over (\d+) episodes "
+    r"\(lowest ([\d.]+), highest ([\d.]+)\); ([\d.]+) when selected\n"
 )
 
 
@@ -318,11 +319,11 @@ def test_evaluate_from_a_cold_start(six: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_evaluate_without_spread(tmp_path: Path) -> None:
-    """Equal returns, or a single episode, have no standard error; nothing says nan."""
+    """Equal returns have a standard error of 0, a single episode has none; nothing says nan."""
     train(tiny(tmp_path / "r", env="support.probes:endless_reward", population=2))
-    for episodes in ("1", "5"):
+    for episodes, error in (("1", ""), ("5", " ± 0 (standard error)")):
         out = shoal("evaluate", tmp_path / "r", "--episodes", episodes, "--trust-code").out
-        assert out.startswith(f"5 ± 0 over {episodes} episodes (lowest 5, highest 5)")
+        assert out.startswith(f"5{error} over {episodes} episodes (lowest 5, highest 5)")
 
 
 def test_evaluate_needs_a_whole_champion(six: Path, tmp_path: Path) -> None:
@@ -500,12 +501,12 @@ def test_report_of_an_unfinished_run(six: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selected", "mean", "error", "levels", "by"),
     [
-        (-98.0, -480.0, 50.0, None, "382 too high"),
+        (-98.0, -480.0, 50.0, None, "382 above"),
         (-98.0, -200.0, 50.0, None, ""),
         (500.0, 500.0, 0.0, None, ""),
         (-98.0, -480.0, None, None, ""),  # one episode
         (4.5, 1.0, 0.2, 4.4, ""),  # chosen on validation levels, tested on others
-        (4.5, 4.5, 0.2, 3.2, "1.2 too high"),
+        (4.5, 4.5, 0.2, 3.2, "1.2 above"),
         (float("nan"), 1.0, 0.1, None, ""),
     ],
 )

@@ -84,5 +84,5 @@ def test_seeds_without_a_champion(
     monkeypatch.setattr(seeds, "train_seeds", lambda *_: runs)
     assert show_seeds(tiny(), (1, 2, 3, 4), (), quiet=True) == 1
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == "mean of 2 of 4 seeds: 15 ± 5"
+    assert out.splitlines()[-1] == "mean of 2 of 4 seeds: 15 ± 5 (standard error)"
     said(err)

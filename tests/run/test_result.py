@@ -64,7 +64,7 @@ def test_one_broken_episode_voids_no_test(tmp_path: Path, played: list[float]) -
     out, tested = outcome(tmp_path / "run")
     assert tested == {"mean": 2.0, "standard_error": 1.0, "episodes": 2}
     assert '"returns": [ 1.0, null, 3.0 ]' in (tmp_path / "run/result.json").read_text()
-    assert "champion: 2 ± 1 on 2 held-out episodes" in out
+    assert "champion: 2 ± 1 (standard error) on 2 held-out episodes" in out
     found = evaluate(tmp_path / "run", 3)
     assert (found["min"], found["mean"], found["max"], found["episodes"]) == (1.0, 2.0, 3.0, 2)
 

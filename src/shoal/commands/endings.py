@@ -120,7 +120,7 @@ def selection_bias(champion: Mapping[str, Any]) -> str:
     lost, error = champion["selection_fitness"] - new["mean"], new["standard_error"] or 0.0
     if not lost > 3 * error > 0:
         return ""
-    return f"selection bias: its fitness was {lost:.3g} too high when selected; more fitness.episodes reduce that"
+    return f"selection bias: fitness at selection was {lost:.3g} above the held-out mean; raise fitness.episodes"
 
 
 def scored(tested: Mapping[str, Any]) -> str:
@@ -129,7 +129,8 @@ def scored(tested: Mapping[str, Any]) -> str:
         return "no return"
     if tested.get("exact"):
         return f"exploitability {-tested['mean']:.4g}"
-    return f"{tested['mean']:.4g} ± {tested['standard_error'] or 0:.2g}"
+    error = tested["standard_error"]
+    return f"{tested['mean']:.4g}" + ("" if error is None else f" ± {error:.2g} (standard error)")
 
 
 def to_watch(run: Path, champion: Mapping[str, Any]) -> tuple[str, str]:
@@ -164,7 +165,7 @@ def _print_result(result: Result, screen: Screen) -> int:
         if advice := selection_bias(champion):
             screen.print(advice, soft_wrap=True)
         if (trust := reliability(read_run(result.run_dir))) and trust.truth < 0.5:
-            screen.print(f"fitness: {trust.describe()}", soft_wrap=True)
+            screen.print(f"evaluation noise: {trust.describe()}", soft_wrap=True)
     try:
         page = write_report(result.run_dir)
     except OSError as error:

@@ -62,7 +62,7 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
         if len(scores) > 1:
             error = scores.std(ddof=1) / np.sqrt(len(scores))
             counted = f"{len(runs)}" if len(scores) == len(runs) else f"{len(scores)} of {len(runs)}"
-            console().print(f"mean of {counted} seeds: {scores.mean():.4g} ± {error:.2g}")
+            console().print(f"mean of {counted} seeds: {scores.mean():.4g} ± {error:.2g} (standard error)")
         if len(scores) == len(runs):
             return code
         diverged = ", ".join(str(seed) for seed, score in zip(seeds, found, strict=True) if not np.isfinite(score))

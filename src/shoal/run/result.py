@@ -28,7 +28,7 @@ class Result:
     def __repr__(self) -> str:
         tested = self.evaluation
         mean, error = tested.get("mean"), tested.get("standard_error")
-        spread = "" if error is None else f" ± {error:.4g}"
+        spread = "" if error is None else f" ± {error:.4g} (standard error)"
         score = "no score" if mean is None else f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
         return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
