@@ -77,11 +77,14 @@ def test_nothing_is_said_of_too_few(generations: int, members: int, episodes: in
     assert reliability(made(returns, "evaluation")) is None
 
 
+BEFORE, NOISE = "with 8 episodes", "of the variance of fitness between members is noise"
+
+
 @pytest.mark.parametrize(
     ("reliable", "text"),
     [
-        (Reliability(8, 0.06, 0.01), "8 episodes tell 6% (± 1%) of the variance between members: 126 would tell half"),
-        (Reliability(8, 0.8, 0.05), "8 episodes tell 80% (± 5%) of the variance between members; the rest is luck"),
+        (Reliability(8, 0.06, 0.01), f"{BEFORE}, 94% {NOISE} (standard error 1%); 126 episodes would bring it to half"),
+        (Reliability(8, 0.8, 0.05), f"{BEFORE}, 20% {NOISE} (standard error 5%)"),
     ],
 )
 def test_what_is_said(reliable: Reliability, text: str) -> None:
@@ -89,11 +92,10 @@ def test_what_is_said(reliable: Reliability, text: str) -> None:
 
 
 def test_differences_that_luck_may_have_made() -> None:
-    text = "8 episodes do not tell members apart: 81% or more of their variance is luck"
-    assert Reliability(8, -0.2, 0.095).describe() == text
+    assert Reliability(8, -0.2, 0.095).describe() == f"{BEFORE}, at least 81% {NOISE}"
 
 
 def test_the_page_says_it() -> None:
     draw = np.random.default_rng(0)
-    assert "(± " in render(made(draw.normal(size=(20, 8, 1)) + draw.normal(size=(20, 8, 4)), "evaluation"))
-    assert "How much of it is luck" not in render(made(draw.normal(size=(4, 8, 4)), "evaluation"))
+    assert "(standard error " in render(made(draw.normal(size=(20, 8, 1)) + draw.normal(size=(20, 8, 4)), "evaluation"))
+    assert "Evaluation noise" not in render(made(draw.normal(size=(4, 8, 4)), "evaluation"))

@@ -1,4 +1,4 @@
-"""The share of the differences in fitness between members that is no luck of few episodes."""
+"""Evaluation noise: the share of the variance of fitness between members that comes from the episodes alone."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from shoal.report.lineage import inner
 from shoal.report.run import Run
 
-MEMBERS, GENERATIONS = 4, 5  # with fewer of them nothing is said
+MEMBERS, GENERATIONS = 4, 5  # the fewest that give an estimate
 SURE = 2  # standard errors
-VAGUE = 0.25  # a standard error that says nothing
+VAGUE = 0.25  # a standard error above which there is no estimate
 
 
 class Reliability(NamedTuple):
-    """The trust that the fitness of so many episodes deserves.
+    """The reliability of fitness over so many episodes.
 
-    truth: the share of the variance of fitness between members of a generation that is not luck, over all generations
+    truth: the share of the variance of fitness between members of a generation that is no noise, over all generations
     error: the standard error of that share
     """
 
@@ -28,27 +28,27 @@ class Reliability(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """True where the differences are larger than luck makes them."""
+        """True where members differ by significantly more than evaluation noise."""
         return self.truth > SURE * self.error
 
     @property
     def half(self) -> int:
-        """Episodes of which the fitness is half truth, half luck (Spearman 1910, Brown 1910)."""
+        """Episodes with which half of the variance would be noise (Spearman 1910, Brown 1910)."""
         return math.ceil(self.episodes * (1 / self.truth - 1))
 
     def describe(self) -> str:
-        """Return a sentence, without its full stop."""
+        """Return the share of noise as a clause, for a sentence or a heading on evaluation noise."""
+        variance = "the variance of fitness between members"
         if not self.known:
             most = min(max(self.truth, 0) + SURE * self.error, 1)
-            return (
-                f"{self.episodes} episodes do not tell members apart: {1 - most:.0%} or more of their variance is luck"
-            )
-        text = f"{self.episodes} episodes tell {self.truth:.0%} (± {self.error:.0%}) of the variance between members"
-        return f"{text}; the rest is luck" if self.truth >= 0.5 else f"{text}: {self.half} would tell half"
+            return f"with {self.episodes} episodes, at least {1 - most:.0%} of {variance} is noise"
+        text = f"with {self.episodes} episodes, {1 - self.truth:.0%} of {variance} is noise"
+        text += f" (standard error {self.error:.0%})"
+        return text if self.truth >= 0.5 else f"{text}; {self.half} episodes would bring it to half"
 
 
 def reliability(*runs: Run) -> Reliability | None:
-    """The reliability of the fitness of runs; None where it is exact, was not recorded, or too little to say."""
+    """The reliability of the fitness of runs; None if it is exact, not recorded, or too uncertain."""
     if any(run.exact for run in runs):
         return None
     generations = [both for run in runs for worker in run.workers or (run,) for both in variances(worker)]

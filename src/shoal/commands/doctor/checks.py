@@ -68,7 +68,7 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
 def evaluation(plan: Plan) -> Iterator[Diagnostic]:
     """The cost of an evaluation, where episodes have a limit."""
     if text := plan_text.evaluation(plan):
-        yield ok("evaluation", f"{text}; the report of the run says how much of the fitness is luck")
+        yield ok("evaluation", f"{text}; the report of the run estimates the evaluation noise")
 
 
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
