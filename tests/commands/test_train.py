@@ -191,7 +191,7 @@ def test_plain_lines_where_nobody_watches(six: Path) -> None:
     told = (six.parent / "six.out").read_text().splitlines()
     first, steps, *lines = [line for line in told if "selection bias" not in line]
     assert first == f"4 × ppo by pbt on gymnax:CartPole-v1, 6 generations of 64 steps each, 2 devices → {six}"
-    assert steps == "4 members × 384 steps each: 1,536 steps"
+    assert steps == "4 members × 384 steps each: 1,536 environment steps in total"
     found = [LINE.fullmatch(line) for line in lines[:6]]
     assert all(found), lines
     for row, match in zip(rows(six / "metrics.jsonl"), found, strict=True):
@@ -235,7 +235,7 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
 
 @pytest.mark.parametrize("platform", ["cpu", "gpu"])
 def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, platform: str) -> None:
-    """And what that costs where all could train side by side: by hand, (1 + 2 + 2 * 4 + 4 * 8) / 8 times as long."""
+    """And what that costs where all could train in parallel: by hand, (1 + 2 + 2 * 4 + 4 * 8) / 8 times as long."""
     space = {"learning_rate": Range(1e-4, 1e-2)}
     plan, console = (
         planned(tiny(method="successive_halving", population=8, generations=8, space=space, hyper={})),
@@ -245,10 +245,10 @@ def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pyt
     Display(console).on_training_start(Start(plan, 1, tmp_path, 0))
     told = console.file.getvalue()  # type: ignore[attr-defined]
     assert (
-        "8 members: 4 after 12% of the run, 2 after 25% of the run, 1 after 50% of the run; the remaining members"
+        "8 members: 4 after 12% of the run, 2 after 25% of the run, 1 after 50% of the run; the surviving members"
         in told
     )
-    assert ("5.38 times as long as side by side" in told) == (platform == "gpu")
+    assert ("5.38 times as long as with all members training to the end" in told) == (platform == "gpu")
 
 
 def test_an_interval_is_rounded_up_and_that_is_said(tmp_path: Path) -> None:

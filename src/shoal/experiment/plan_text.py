@@ -9,11 +9,11 @@ from shoal.environments.host import HostEnvironment
 if TYPE_CHECKING:
     from shoal.experiment.plan import Plan
 
-LONG = 2.0  # times as long as with all members side by side, of which it is said
+LONG = 2.0  # from this lengthening of training on, users are warned
 
 
 def evaluation(plan: Plan) -> str:
-    """The size of an evaluation; nothing where there is none, or no limit of its episodes is known."""
+    """The size of an evaluation; empty where there is none, or no limit of its episodes is known."""
     kind, limit = plan.kind.compiled, plan.experiment.fitness.step_limit
     if kind is None or not (plan.steps and kind.environment.episode_limit) or plan.evaluation.source == "training":
         return ""
@@ -33,28 +33,28 @@ def generation(plan: Plan) -> str:
 
 
 def whole_run(plan: Plan) -> str:
-    """The steps of the whole run, of all and of each member; nothing for a single one, or where they are not known."""
+    """The environment steps of a run, in total and per member; empty for a single member, or if unknown."""
     e, n = plan.experiment, plan.experiment.population
     if n == 1 or not plan.steps or e.ends_by != ["generations"]:
         return ""
-    each, total = e.generations * plan.steps, f"{n * e.generations * plan.steps:,} steps"
+    each, total = e.generations * plan.steps, f"{n * e.generations * plan.steps:,} environment steps in total"
     if len(plan.sizes) > 1:
-        return f"{n} members: {total}, of which one that stays makes {each * plan.share_made(1.0):,.0f}"
+        return f"{n} members: {total}; a member that survives all rungs trains for {each * plan.share_made(1.0):,.0f}"
     return f"{n} members × {each:,} steps each: {total}"
 
 
 def rungs(plan: Plan) -> str:
-    """The shares of the run after which members end, and advice where that takes long; empty where none does."""
+    """The shares of the run after which members end, with advice if training takes long; empty without rungs."""
     planned, sizes = plan.method.sizes(plan.experiment.population), plan.sizes
     parts = []
     if len(sizes) > 1:
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in sizes[1:])
-        parts.append(f"{sizes[0][1]} members: {then}; the remaining members get their steps")
+        parts.append(f"{sizes[0][1]} members: {then}; the surviving members get the freed steps")
     if late := planned[len(sizes) :]:
         parts.append(f"too few generations for the rungs that leave {', '.join(f'{n}' for _, n in late)}")
     if parts and plan.lengthening > LONG:  # what has no rungs may have no device of JAX
-        parts.append(f"that takes {plan.lengthening:.3g} times as long as side by side")
-        parts.append("with method: pbt all members train to the end")
+        longer = f"{plan.lengthening:.3g} times as long as with all members training to the end"
+        parts.append(f"the same steps take about {longer} (method: pbt)")
     return "; ".join(parts)
 
 

@@ -77,7 +77,8 @@ class Display(Callback):
         if method.tunes and not plan.space and e.population > 1:
             self._say("space is empty: all members have the same hyperparameters", "dim")
         if differing := ", ".join(f"config.{name}" for name in choices(e)):
-            self._say(f"{len(structures(e))} structures by {differing}: members of one train side by side", "dim")
+            turns = "members of the same structure train in parallel, structures one after another"
+            self._say(f"{len(structures(e))} structures (choices of {differing}): {turns}", "dim")
         if text := plan_text.rungs(plan) or plan_text.tuned_alone(plan):
             self._say(text, "dim")
         if text := plan_text.normalised(plan):
