@@ -82,7 +82,7 @@ def test_people_read_the_choice_and_not_its_place(straight: Path, tmp_path: Path
     assert shoal("report", run).code == 0
     assert shoal("compare", run, tmp_path / "other", "--out", tmp_path / "c.html").code == 0
     words = (run / "report.html").read_text()
-    assert "Allowed: [8], [4, 4]." in words and f"The champion kept {chosen}." in words.replace("’s lineage", "")
+    assert "Choices: [8], [4, 4]." in words and f"The champion kept {chosen}." in words.replace("’s lineage", "")
     assert "At the end members have [8], [4, 4]." in words
     held = re.search(r'<table class="sortable">.*?</table>', words, re.DOTALL)
     assert held is not None and held[0].count("<td") > 4

@@ -57,8 +57,8 @@ def test_what_is_planted_is_told(tmp_path: Path) -> None:
     for at, write in enumerate((write_run, write_independent)):
         run = write(tmp_path / str(at), 48, 20, seed=at)
         _, page = report(run, (SECTIONS, SEEDS)[at])
-        assert "More than chance gives: learning_rate. No more than chance gives: discount" in page.words
-        most = re.search(r"Most around (\S+) .*?: more than chance gives", page.words)
+        assert "Significant (permutation test): learning_rate. Not significant: discount" in page.words
+        most = re.search(r"Highest around (\S+) .*?: significant", page.words)
         assert most and 3e-5 < float(most[1]) < 2e-3
         lineage = read_run(run).lineage
         effect = measure(lineage, gains(lineage), "learning_rate", Range(1e-5, 1e-2, "log"))

@@ -110,7 +110,7 @@ def test_the_champion_is_the_best_on_fresh_episodes(tmp_path: Path) -> None:
     assert "of the champions of 3 workers this one did best on the held-out episodes" in shown
     assert "nothing was selected on the held-out episodes" not in shown
     listed = shown.split("What each worker did")[1]
-    assert "The champion is of worker &lt;best&gt;." in listed
+    assert "The champion comes from worker &lt;best&gt;." in listed
     for name, told in (("first", "450 ± 1.25 500"), ("lucky", "460 ± 1.25 510"), ("&lt;best&gt;", "498.5 ± 1.25 500")):
         assert f"{name} {told} " in listed
 

@@ -128,7 +128,7 @@ def test_the_report_tells_of_levels(tmp_path: Path) -> None:
     train(experiment(tmp_path))
     assert shoal("report", tmp_path).code == 0
     page = (tmp_path / "report.html").read_text()
-    assert 'id="generalisation"' in page and "on levels to train on" in page and "The gap" in page
+    assert 'id="generalisation"' in page and "on training levels" in page and "Generalisation gap" in page
 
 
 @pytest.mark.slow

@@ -179,7 +179,7 @@ def test_arms_are_compared_at_looks_alone(tmp_path: Path) -> None:
         assert stopped(read_results(tmp_path)) == 5
     shown = render(read_results(tmp_path))
     assert "5 seeds of at most 10" in shown and "finished" in shown
-    assert "after 5, 10 seeds and never in between, the last time after 5 seeds" in shown
+    assert "after 5, 10 seeds and never in between; the latest was after 5 seeds" in shown
 
 
 def test_it_goes_on_until_all_that_is_asked_is_told_apart(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def _file(run: Run) -> Figure:
         f"shoal train {FILE} trains one agent with them{f' for {short(steps)} environment steps' if steps else ''}."
     )
     link = parts.save(f"data:application/yaml;charset=utf-8,{quote(words)}", FILE)
-    return Figure("The champion’s, as a file", finding, prose("best"), parts.pre(words, FILE), link)
+    return Figure("Best hyperparameters as an experiment file", finding, prose("best"), parts.pre(words, FILE), link)
 
 
 def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:

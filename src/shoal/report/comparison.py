@@ -132,7 +132,7 @@ def _quartiles(run: Run) -> list[np.ndarray]:
 
 def _champions(runs: dict[str, Run]) -> list[list[str]]:
     """The heads of the table, and a row for each run."""
-    rows = [["run", "environment", "method", "score", "± error", "95 % interval", "steps", "time", "status"]]
+    rows = [["run", "environment", "method", "score", "standard error", "95 % interval", "steps", "time", "status"]]
     for path, run in runs.items():
         mean, error = number(run.tested.get("mean")), number(run.tested.get("standard_error"))
         ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"

@@ -16,7 +16,7 @@ TINY = 1e-37  # below that float32, in which determinants are recorded, knows no
 def behaviour(layout: Layout) -> list[Block]:
     """The figures of what was recorded of diversity."""
     drawn = _determinant(layout) + _weight(layout)
-    return [drawn or [nothing("No diversity", "This run recorded nothing of it.")]]
+    return [drawn or [nothing("No diversity", "This run recorded none.")]]
 
 
 def _determinant(layout: Layout) -> list[Figure]:

@@ -1,4 +1,4 @@
-"""Gains of fitness by the values of a hyperparameter, and how much of them is more than chance."""
+"""Gains of fitness by the values of a hyperparameter, and a permutation test of their differences."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Effect:
     gains: np.ndarray  # float [S] see `gains`
     centres: np.ndarray  # float [P] the median value of each part
     means: np.ndarray  # float [P] its mean gain
-    chance: np.ndarray  # float [2, P] between which 95 % of such means lie where members exchange values and changes
+    chance: np.ndarray  # float [2, P] 95 % band of such means in the permutations
     importance: float  # the share of the variance of gains that lies between the parts
-    by_chance: float  # below which it is 19 times of 20 where members exchange values and changes
-    p: float  # the share of such exchanges in which the means differ by as much; see `_dealt`
+    by_chance: float  # 95 % quantile of the importance in the permutations
+    p: float  # p-value: the share of permutations in which the means differ at least as much; see `_dealt`
 
 
 def measured(layout: Layout) -> dict[str, Effect]:
-    """The effects of the hyperparameters that were tuned, as far as there is enough to go by."""
+    """Effects of the tuned hyperparameters; those with too few values are left out."""
     gained = gains(layout.table)
     found = {name: measure(layout.table, gained, name, bounds) for name, bounds in layout.run.space.items()}
     return {name: effect for name, effect in found.items() if effect}
@@ -50,14 +50,14 @@ def effects(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
     """The importance of each hyperparameter, and behind it a figure of gains by its values."""
     title = "Importance"
     if not found:
-        return [nothing(title, f"This needs {LEAST} members with different values, and a few generations.")]
+        return [nothing(title, f"This needs {LEAST} members with different values, and several generations.")]
     clear = {name: effect.p * len(found) <= LUCK for name, effect in found.items()}  # Bonferroni's correction
     clearly, unclear = ([name for name in found if clear[name] is which] for which in (True, False))
-    finding = "No value went with gains that chance does not give."
+    finding = "No hyperparameter has a significant effect (permutation test)."
     if clearly:
-        finding = f"More than chance gives: {', '.join(clearly)}."
+        finding = f"Significant (permutation test): {', '.join(clearly)}."
     if clearly and unclear:
-        finding += f" No more than chance gives: {', '.join(unclear)}."
+        finding += f" Not significant: {', '.join(unclear)}."
     ranked = sorted(found.items(), key=lambda item: -item[1].importance)
     most = max(1e-9, *(max(effect.importance, effect.by_chance) for effect in found.values()))
     bars = [
@@ -65,12 +65,14 @@ def effects(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
         for name, effect in ranked
     ]
     shares = [[name, effect.importance, effect.by_chance] for name, effect in ranked]
-    ranking = parts.folded(parts.table(["hyperparameter", "share of the variance", "by chance below"], shares, title))
+    ranking = parts.folded(
+        parts.table(["hyperparameter", "share of the variance", "95% quantile of permutations"], shares, title)
+    )
     importance = Figure(title, finding, prose("importance", shuffles=SHUFFLES), parts.bars(bars), ranking)
     reading = prose("effects", shuffles=SHUFFLES, copies=layout.run.method.copies)
-    keys = [("median", "mean gain"), ("band", "what chance gives"), ("dot m", "a member in a generation")]
+    keys = [("median", "mean gain"), ("band", "95% band of permutations"), ("dot m", "a member in a generation")]
     drawn = [_plot(layout, name, effect, clear[name]) for name, effect in found.items()]
-    heads = ["hyperparameter", "around", "mean gain", "by chance, from", "to"]
+    heads = ["hyperparameter", "around", "mean gain", "95% band, from", "to"]
     rows = [
         [name, layout.run.shown(name, centre), *map(float, row)]
         for name, effect in found.items()
@@ -116,7 +118,7 @@ def gains(table: Lineage) -> np.ndarray:
 
 
 def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.ndarray]:
-    """Yield values [SHUFFLES, N] of each generation as they might have been, had chance dealt them out otherwise.
+    """Yield permuted values [SHUFFLES, N] of each generation.
 
     Who copied whom stays as it was, and with it luck: who copies takes the luckiest, who then falls back. Members exchange
     the values that they begin with; those that take part in copying do so among themselves, as the others may begin
@@ -170,9 +172,9 @@ def _plot(layout: Layout, name: str, effect: Effect, clear: bool) -> Markup:
         Stroke(charts.line(at, effect.means), "median"),
     ]
     most, least = (
-        f"{layout.run.as_text(name, effect.centres[part])} ({effect.means[part]:.2f} in the mean)"
+        f"{layout.run.as_text(name, effect.centres[part])} (mean gain {effect.means[part]:.2f})"
         for part in (np.nanargmax(effect.means), np.nanargmin(effect.means))
     )
-    finding = f"Most around {most}, least around {least}: {'more' if clear else 'no more'} than chance gives."
+    finding = f"Highest around {most}, lowest around {least}: {'' if clear else 'not '}significant."
     drawn = charts.plot(layers, x, y, name, finding, height=150, style=layout.style)
     return parts.effect(name, finding, drawn)

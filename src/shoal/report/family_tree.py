@@ -1,4 +1,4 @@
-"""Descent in pictures: the family tree, and whose families grew."""
+"""The family tree, and the descendants of each founder over time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tree(layout: Layout) -> list[Block]:
     """The family tree: every member's line through the generations, and every copy from one line to another."""
     table, (rows, columns) = layout.table, layout.run.trace
     if len(table.generations) == 1:
-        finding = "Nobody has had the chance to copy yet."
+        finding = "No member can have copied another yet."
         return [Figure("One generation", finding, "The tree starts with the second one.")]
     crowded = bool(table.copied.sum() > EDGES)
     rank, families = _ranking(layout), _families(layout.run)
@@ -78,7 +78,7 @@ def _shares(layout: Layout) -> list[Figure]:
     names |= {"others": COLOURS} if len(families) > COLOURS else {}
     lines, keys = {name: counts[at] for name, at in names.items()}, [(kinds[at], name) for name, at in names.items()]
     view, more = (Axis(0, 1, named=PERCENT), layers), dict[str, Any](height=220, by_generation=True)
-    return [figure(layout, "Whose family grew", finding, prose("families"), lines, view, keys=keys, **more)]
+    return [figure(layout, "Descendants of each founder", finding, prose("families"), lines, view, keys=keys, **more)]
 
 
 def _by_member(layout: Layout) -> np.ndarray:

@@ -23,7 +23,7 @@ LISTED = 6  # changes that a sentence lists one by one
 def fitness(layout: Layout) -> list[Block]:
     """The whole population over time."""
     if layout.run.champion is None:
-        return [nothing("No fitness yet", "No member has a fitness that is a number.")]
+        return [nothing("No fitness yet", "No member has a finite fitness.")]
     values, uid = layout.table.fitness, layout.run.champion[0]
     best, median, worst = (quantile(values, q) for q in (1, 0.5, 0))
     slot = values[:, np.flatnonzero(layout.table.uids == uid)[0]]
@@ -49,13 +49,13 @@ def fitness(layout: Layout) -> list[Block]:
     title, view = "Fitness of every member", (axis, layers)
     drawn = figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")
     trust = reliability(layout.run)
-    return [drawn, Figure("How much of it is luck", f"{trust.describe()}.", prose("luck"))] if trust else [drawn]
+    return [drawn, Figure("Evaluation noise", f"{trust.describe().capitalize()}.", prose("luck"))] if trust else [drawn]
 
 
 def lineage(layout: Layout) -> list[Block]:
-    """The learning curve of the champion’s weights, through all members that had them."""
+    """The learning curve of the champion’s weights, through all members that carried them."""
     if layout.run.champion is None:
-        return [Figure("No champion yet", "No member has a fitness that is a number.", "So no one leads.")]
+        return [Figure("No champion yet", "No member has a finite fitness.", "There is nothing to draw.")]
     values, moves = layout.table.fitness, layout.run.moves
     uid, (rows, columns) = layout.run.champion[0], layout.run.trace
     along, slot = layout.run.along(values), values[:, columns[-1]]
@@ -66,16 +66,16 @@ def lineage(layout: Layout) -> list[Block]:
         curve(layout, along, axis, "champion"),
         *handovers(layout, axis.place(along)),
     ]
-    finding = f"Member {uid} kept its own weights all along: it never copied another."
+    finding = f"Member {uid} never copied another: it trained its own weights throughout."
     if len(moves):
         times = "once" if len(moves) == 1 else f"{len(moves)} times"
         finding = (
-            f"The champion’s weights passed through the hands of {many(len(set(columns.tolist())), 'member')}: "
-            f"they were copied {times} before they ended in member {uid}."
+            f"The champion’s weights passed through {many(len(set(columns.tolist())), 'member')}: "
+            f"they were copied {times} and ended in member {uid}."
         )
     lines, title = {"lineage": along, f"member {uid} itself": slot}, "How the champion learned"
     keys = [("champion", "the champion’s lineage"), ("slot", f"member {uid} itself"), ("m", "each member")]
-    keys += [("ring lead", "handover")] if len(moves) else []
+    keys += [("ring lead", "copied by another member")] if len(moves) else []
     carried = np.full(len(values), np.nan)
     carried[rows] = layout.table.uids[columns]
     below = _ribbon(layout) + numbers(layout, lines | {"carried by member": carried}, title)
@@ -98,7 +98,7 @@ def hyperparameters(layout: Layout) -> list[Block]:
         return [nothing("Nothing was tuned", finding), *note]
     kinds = {
         "champion": "the champion’s lineage" if copies else "the champion",
-        "ring lead": "its weights went over to another member" * copies,
+        "ring lead": "copied by another member" * copies,
         "m": "each member",
         "bound": "end of the range",
         "ring": "copied from another member" * (copies and not crowded),

@@ -1,4 +1,4 @@
-"""Figures of runs with levels: returns on levels that were trained on, and on others."""
+"""Figures of runs with levels: returns on training and validation levels, and the generalisation gap."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from shoal.report.rendering import Block, prose
 from shoal.report.run import Run
 from shoal.report.words import text, went
 
-PURPOSES = {"train": "levels to train on", "validation": "validation levels", "test": "test levels"}
+PURPOSES = {"train": "training levels", "validation": "validation levels", "test": "test levels"}
 
 
 def generalisation(layout: Layout) -> list[Block]:
-    """Returns on levels that were trained on, on others, and the gap between them; of population and champion."""
+    """Returns on training and validation levels, and the gap between them; of population and champion."""
     lines = _lines(layout, "train", "", ": train") | _lines(layout, "validation", "d1", ": validation")
     on = on_levels(layout.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
     axis, title = (
         Axis.over([values for _, values in lines.values()], "return", 0.04),
-        "Returns on known and on new levels",
+        "Returns on training and validation levels",
     )
     drawn = lines_figure(layout, title, finding, prose("levels"), lines, axis, height=320)
     lines = _lines(layout, "gap", "")
     who, (_, values) = next(iter(lines.items()))
     axis = Axis.over(np.r_[0, *(values for _, values in lines.values())], "train − validation", 0.04)
-    gap = lines_figure(layout, "The gap", f"It {went(values)} ({who}).", prose("gap"), lines, axis, height=220)
+    gap = lines_figure(
+        layout, "Generalisation gap", f"It {went(values)} ({who}).", prose("gap"), lines, axis, height=220
+    )
     return [*(drawn or [nothing("No levels yet", "Nothing was evaluated on levels.")]), *gap]
 
 

@@ -116,7 +116,7 @@ def figure(
 
 def nothing(heading: str, finding: str) -> Figure:
     """A heading and a sentence in the place of a figure."""
-    return Figure(heading, finding, "So there is nothing to draw.")
+    return Figure(heading, finding, "There is nothing to draw.")
 
 
 def numbers(

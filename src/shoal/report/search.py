@@ -75,7 +75,7 @@ def steps(layout: Layout) -> list[Block]:
         finding = f"It {went(values)}{f'; the median is {text(float(np.nanmedian(values)))}' if several else ''}."
         reading, lines = f"{what}, as one vector of all parameters.", {heading: ("median", values)}
         drawn += lines_figure(layout, heading, finding, reading, lines)
-    return [drawn or [nothing("No steps", "This run recorded nothing of them.")]]
+    return [drawn or [nothing("No steps", "This run recorded none.")]]
 
 
 def _elites(layout: Layout) -> list[Figure]:

@@ -20,7 +20,7 @@ COLUMNS = 10  # processes that made a run, of which there is a column
 
 
 def bounds(run: Run) -> Block:
-    """Hyperparameters whose values press against the ends of their ranges, with advice."""
+    """Hyperparameters whose values are at the bounds of their ranges, with advice."""
     rows, wanted = [], []
     last = slice(-max(1, len(run.lineage.generations) // 4), None)
     for name, bounds in run.space.items():
@@ -37,11 +37,11 @@ def bounds(run: Run) -> Block:
         rows.append([name, allowed, drawn, f"{100 * low:.0f}%", f"{100 * high:.0f}%", advice])
     if not rows:
         return parts.empty("No tuned hyperparameter has bounds.")
-    finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "Nothing presses against its bounds."
-    heads = ["hyperparameter", "range", "lower – upper", "at the lower end", "at the upper end", "advice"]
+    finding = f"{', '.join(wanted)}: a wider range is worth a try." if wanted else "No hyperparameter is at its bounds."
+    heads = ["hyperparameter", "range", "lower – upper", "at the lower bound", "at the upper bound", "advice"]
     reading = prose("bounds", near=f"{100 * NEAR:.0f}%", often=f"{100 * OFTEN:.0f}%")
     listed = parts.table(heads, rows, "Members at the bounds of their ranges", "bounds")
-    return Figure("Where values press against their range", finding, reading, listed)
+    return Figure("Values at the bounds of their ranges", finding, reading, listed)
 
 
 def workers(layout: Layout) -> list[Block]:
@@ -66,7 +66,7 @@ def workers(layout: Layout) -> list[Block]:
     heads = ["worker", "champion", "when selected", "last best", "generations"]
     heads += [*(["copies", "from other workers"] if run.method.copies else []), "steps", "time", "compiling", "state"]
     name = run.champion and run.worker_of(run.champion[0])
-    found = f"The champion is of worker {name}." if name else "All workers have one champion."
+    found = f"The champion comes from worker {name}." if name else "All workers have one champion."
     finding = found if run.champion else "No worker has a champion yet."
     listed = parts.table(heads, rows, "Workers")
     return [
@@ -86,7 +86,7 @@ def provenance(layout: Layout) -> list[Block]:
             columns.append({k: x for k, x in line.items() if k != "versions"} | inner(line, "versions"))
     names = dict.fromkeys(name for line in columns for name in line if name not in ("generation", "clean"))
     rows = [[name, *(shortened(str(line.get(name, "–"))) for line in columns)] for name in names]
-    return [parts.table(heads, rows, "By what the run was made")]
+    return [parts.table(heads, rows, "Provenance")]
 
 
 def _at_bounds(values: np.ndarray, bounds: Range) -> tuple[float, float] | None:
@@ -109,7 +109,7 @@ def members(layout: Layout) -> list[Block]:
         given = np.bincount(source[(source >= 0) & (source != np.arange(len(table.uids)))], minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
-    over = {} if layout.run.exact else {"± over episodes": table.returns_std}
+    over = {} if layout.run.exact else {"std over episodes": table.returns_std}
     place = {int(column): at for at, column in enumerate(layout.shown)}
     rows, marks = list[list[float | str]](), {}
     for column in columns[:LISTED].tolist():
@@ -140,5 +140,5 @@ def payoffs(layout: Layout) -> list[Block]:
     finding = (
         f"One member wins against {beaten} of the other {len(uids) - 1}." if len(uids) > 1 else "One member is left."
     )
-    drawn = parts.heat(0.5 + matrix / width / 2, uids, uids, titles, "Payoffs of members against one another.", words)
-    return [Figure("Members against one another", finding, prose("payoffs"), drawn)]
+    drawn = parts.heat(0.5 + matrix / width / 2, uids, uids, titles, "Head-to-head payoffs of the members.", words)
+    return [Figure("Head-to-head payoffs", finding, prose("payoffs"), drawn)]

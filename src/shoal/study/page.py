@@ -47,19 +47,24 @@ def _sections(c: Comparison) -> Iterator[Section]:
     few = FEW if c.scores and min(map(len, c.scores.values())) < FEW else 0
     intro = prose("study_scores_intro", few=few, exact=any(exact), returns=not all(exact))
     yield Section("scores", "Scores", intro, _scores(c))
-    yield Section("pairs", "Who is better", "Every arm against every other, corrected for their number.", [_pairs(c)])
+    yield Section(
+        "pairs",
+        "Pairs of arms",
+        "Probability of improvement of every arm over every other, with p corrected for their number.",
+        [_pairs(c)],
+    )
     intro = "Environment steps of a run, without its champion’s final evaluation."
     yield Section("cost", "Cost", intro, [_cost(c.results)])
     drawn = [curves(c.results, task) for task in c.results.study.all_tasks]
     yield Section("curves", "Curves", "Learning curves of all arms.", drawn)
     if any(o.on_levels for o in c.results.outcomes.values()):
-        intro = "Was it the task that was learned, or the levels to train on?"
+        intro = "Generalisation gap: training against validation and test levels."
         yield Section("levels", "Levels", intro, levels(c.results))
-    intro = "How many runs reach how much, not only their mean."
+    intro = "Performance profiles: the share of runs above each score."
     yield Section("profile", "Profile", intro, [profile(c.results, c.reached)])
-    intro = "Every single run; study.csv beside this page has those that are done."
+    intro = "All runs; study.csv in the same folder has those that are done."
     yield Section("runs", "Runs", intro, _runs(c.results))
-    intro = "All settings: shoal study with this file makes the same runs."
+    intro = "The study file, with which shoal study repeats the runs."
     yield Section("study", "Study", intro, [parts.pre(read_text(c.results.path / FILE), FILE)])
 
 
@@ -165,7 +170,7 @@ def _cost(results: Results) -> Block:
 
 
 def _runs(results: Results) -> list[Block]:
-    heads = ["arm", "task", "seed", "score", "± error", "when selected"]
+    heads = ["arm", "task", "seed", "score", "standard error", "when selected"]
     heads += ["training steps", "all steps", "seconds", "of them compiling"]
     rows = [
         [
