@@ -79,7 +79,7 @@ def train(
 def resume(
     run: Run,
     generations: Annotated[Whole, flag("N", "total number of generations")] = None,
-    time_limit: Annotated[str | None, flag("TIME", "total time, those before included: 90s, 30m, 2h, 1d")] = None,
+    time_limit: Annotated[str | None, flag("TIME", "total time, including earlier starts: 90s, 30m, 2h, 1d")] = None,
     set: Annotated[Settings, changeable()] = (),
     trust_code: Trust = False,
     quiet: Quiet = False,
@@ -134,7 +134,7 @@ def play(
     run: Run,
     video: Annotated[
         Path | None,
-        flag("PATH", "where to write it: .mp4, .gif, or .html for a page of a body of brax (default: champion.mp4)"),
+        flag("PATH", "the file: .mp4, .gif, or .html for a brax environment (default: champion.mp4)"),
     ] = None,
     episodes: Annotated[Count, flag("N", "episodes to play")] = 1,
     seed: Annotated[Count, flag("N", "seed of the episodes")] = 0,
@@ -277,7 +277,9 @@ def doctor(
     file: File = None,
     flags: Fields = NOTHING,
     set: Set = (),
-    members: Annotated[bool, flag(None, "measure how many members take the time of one on this machine")] = False,
+    members: Annotated[
+        bool, flag(None, "measure how many members train nearly as fast as one on this machine")
+    ] = False,
 ) -> int:
     """Check an experiment before a long run."""
     from shoal.experiment.files import blame
@@ -292,7 +294,7 @@ def doctor(
 def status(
     workspace: Annotated[Path, Positional, flag("WORKSPACE", "the directory that workers share")],
 ) -> int:
-    """Show the workers of a workspace: who is at work since when, how far, and what each copied from others."""
+    """Show the workers of a workspace: process and start, progress, and what each copied from others."""
     from shoal.report.workers import status as table
 
     console().print(table(workspace))
@@ -300,7 +302,7 @@ def status(
 
 
 def stop(workspace: Annotated[Path, Positional, flag("WORKSPACE", "the directory that workers share")]) -> int:
-    """Stop the workers of a workspace, wherever they are: each ends after its generation, and can go on later."""
+    """Stop the workers of a workspace on all machines: each ends after its current generation, and can go on later."""
     return stop_workers(workspace)
 
 

@@ -56,7 +56,7 @@ def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_alike_runs_differ_in_nothing(tmp_path: Path) -> None:
     one, two = run(tmp_path / "one"), run(tmp_path / "two")
     assert shoal("compare", one, two, "--out", tmp_path / "page.html").code == 0
-    assert "Nothing differs but the place of the run." in (tmp_path / "page.html").read_text()
+    assert "Only the run directories differ." in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.parametrize("names", [["one"], ["one", "one"], ["one", "none"], ["one", "new"]], ids=" ".join)

@@ -90,7 +90,7 @@ Generation = Annotated[  # counts from 0 in Python and in files
         " available (checkpoint.keep)",
     ),
 ]
-Sampled = Annotated[bool, flag(None, "sample actions instead of taking the setting of the run (fitness.actions)")]
+Sampled = Annotated[bool, flag(None, "sample actions from the policy, overriding fitness.actions of the run")]
 Set = Annotated[
     Settings,
     flag(

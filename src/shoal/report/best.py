@@ -109,7 +109,9 @@ def _members(layout: Layout, found: dict[str, Effect]) -> list[Figure]:
     x, y = Axis(0, 1, named=()), Axis(0, 1, named=named)
     narrow = ", ".join(name for name in names if np.nanmin(rows[name][0]) == np.nanmax(rows[name][0]))
     finding = (
-        f"All members hold the same {narrow}." if narrow else "From top to bottom: fitness, then the most important."
+        f"All members hold the same {narrow}."
+        if narrow
+        else "From top to bottom: fitness, then hyperparameters by importance."
     )
     keys = parts.legend(
         [("champion", "the champion"), (f"m shade{SHADES - 1}", "the fittest quarter"), ("m shade0", "the least fit")]

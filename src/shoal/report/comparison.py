@@ -1,4 +1,4 @@
-"""`shoal compare`: several runs on one page, their curves on the same axes."""
+"""`shoal compare`: several runs on one page, with their curves on the same axes."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[
         values = parts.table(["hyperparameter", *runs], rows, "Hyperparameters of the champions")
         yield Section("hyperparameters", "Hyperparameters", intro, [values])
     intro = "The fields of the experiments that are not the same in all runs."
-    none = parts.empty("Nothing differs but the place of the run.")
+    none = parts.empty("Only the run directories differ.")
     table = parts.table(["field", *runs], differing, "Differences") if differing else none
     yield Section("differences", "Differences", intro, [table])
 

@@ -94,7 +94,7 @@ def hyperparameters(layout: Layout) -> list[Block]:
         return [moved, *note]
     if not run.space:
         chosen = ", ".join(name for name, values in known.items() if np.ptp(values) > 0)
-        finding = f"All hyperparameters were fixed{f', but for {chosen}' if chosen else ' in this run'}."
+        finding = f"All hyperparameters were fixed{f', except for {chosen}' if chosen else ' in this run'}."
         return [nothing("Nothing was tuned", finding), *note]
     kinds = {
         "champion": "the champion’s lineage" if copies else "the champion",
@@ -102,7 +102,7 @@ def hyperparameters(layout: Layout) -> list[Block]:
         "m": "each member",
         "bound": "end of the range",
         "ring": "copied from another member" * (copies and not crowded),
-        "dot lead" if crowded else "dot": "perturbed: changed a little" * copies,
+        "dot lead" if crowded else "dot": "perturbed" * copies,
     }
     drawn = [_hyperparameter(layout, name) for name in run.space]
     return [parts.legend([key for key in kinds.items() if key[1]]), drawn, *note]

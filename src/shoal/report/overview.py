@@ -35,7 +35,7 @@ def overview(run: Run) -> Markup:
     tests = count(result.get("evaluation_steps", latest.get("evaluation_steps")))
     compiling, budget = number(result.get("compile_seconds")), count(run.experiment.get("budget"))
     limit = number(run.experiment.get("time_limit"))
-    plans = f"until {short(budget)} steps, with evaluations" if budget > 0 else f"of {text(planned)} planned"
+    plans = f"until {short(budget)} steps, evaluation included" if budget > 0 else f"of {text(planned)} planned"
     if limit > 0:
         plans, planned = f"until {duration(limit)}", np.inf
     stopped = f"ended by {result['stopped_by']}" if isinstance(result.get("stopped_by"), str) else ""
@@ -63,7 +63,7 @@ def _came_about(run: Run) -> str:
     """A note on the number of generations."""
     if run.method.sampled and run.population > 0:
         return f"{run.population * len(run.lineage.generations):,.0f} members sampled in all"
-    return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.method.copies else "all that were planned"
+    return f"{many(int(run.lineage.copied.sum()), 'copy')} in all" if run.method.copies else "as planned"
 
 
 def _abstract(run: Run) -> str:

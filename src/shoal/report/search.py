@@ -13,8 +13,8 @@ from shoal.report.rendering import Block, Figure, prose
 from shoal.report.words import many, text, went
 
 LENGTHS = {
-    "Gradient": ("gradient/norm", "The length of the estimated gradient, weight decay included"),
-    "Steps of the mean": ("step/norm", "The length of the step that the mean made after each generation"),
+    "Gradient": ("gradient/norm", "Norm of the estimated gradient, weight decay included"),
+    "Steps of the mean": ("step/norm", "Norm of the step of the mean after each generation"),
 }
 
 

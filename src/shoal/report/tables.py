@@ -138,7 +138,9 @@ def payoffs(layout: Layout) -> list[Block]:
     ]
     beaten = int((matrix > 0).sum(1).max(initial=0))
     finding = (
-        f"One member wins against {beaten} of the other {len(uids) - 1}." if len(uids) > 1 else "One member is left."
+        f"The strongest member wins against {beaten} of the other {len(uids) - 1}."
+        if len(uids) > 1
+        else "One member is left."
     )
     drawn = parts.heat(0.5 + matrix / width / 2, uids, uids, titles, "Head-to-head payoffs of the members.", words)
     return [Figure("Head-to-head payoffs", finding, prose("payoffs"), drawn)]

@@ -107,12 +107,12 @@ def devices(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def members(experiment: Experiment, free: FreeMembers) -> Iterator[Diagnostic]:
-    """The members that take the time of one on this machine."""
+    """The number of members that train nearly as fast as one on this machine."""
     n = free.members
     up_to = f"{'at least' if free.stopped else 'up to'} {many(n, 'member')}" if n > 1 else "no two members"
     more = f"; no more were tried: {free.stopped}" if free.stopped else ""
     given = "" if experiment.auto else f"; this experiment has {experiment.population:,}"
-    yield ok("members", f"{up_to} take the time of one here, by at most {AS_LONG:g} times{more}{given}")
+    yield ok("members", f"{up_to} train here in at most {AS_LONG:g} times the time of one{more}{given}")
 
 
 def observations(plan: Plan) -> Iterator[Diagnostic]:
