@@ -43,10 +43,10 @@ def of_shoal(game: str, batch: int, seconds: float) -> dict[str, float]:
 
     def step(key: jax.Array, position: tuple, action: jax.Array) -> tuple[Any, ...]:
         luck, again = jax.random.split(key)
-        state, now = auto_reset(environment, luck, position[0], action, environment.reset(again))
-        return (state, now.obs), now.reward, now.terminated
+        state, now = auto_reset(environment, luck, position[1], action, environment.reset(again))
+        return (now.obs, state), now.reward, now.terminated
 
-    return random_play(environment.reset, step, lambda position: position[1][MASK] > 0, batch, seconds)
+    return random_play(environment.reset, step, lambda position: position[0][MASK] > 0, batch, seconds)
 
 
 def training(game: str, seconds: float) -> dict[str, float]:

@@ -19,7 +19,7 @@ def luck(size: float = 20.0) -> DeviceEnvironment:
     def reset(key):
         signs = jnp.where(jax.random.bernoulli(key, shape=(2,)), jnp.float32(1), jnp.float32(-1))
         drawn = signs * jnp.array([1.0, size])
-        return (drawn, jnp.float32(0)), seen(drawn)
+        return seen(drawn), (drawn, jnp.float32(0))
 
     def seen(drawn):
         return {"state": drawn[:1], "privileged_state": drawn}
@@ -27,7 +27,7 @@ def luck(size: float = 20.0) -> DeviceEnvironment:
     def step(key, state, action):
         drawn, _ = state
         merit = (action == (drawn[0] > 0).astype(jnp.int32)).astype(jnp.float32)
-        return (drawn, merit), seen(drawn), merit + drawn[1], jnp.bool(True), jnp.bool(False)
+        return seen(drawn), (drawn, merit), merit + drawn[1], jnp.bool(True), jnp.bool(False)
 
     shapes = {"state": (1,), "privileged_state": (2,)}
     # In an experiment file these may be others: config: {actor: [...], critic: [...]}

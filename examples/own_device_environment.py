@@ -17,7 +17,7 @@ def balloon(wind: float = 0.3) -> DeviceEnvironment:
     def reset(key):
         height = jax.random.uniform(key, (), minval=-2.0, maxval=2.0)
         state = (height, jnp.float32(0), jnp.int32(0))  # height, speed, time
-        return state, jnp.stack(state[:2])
+        return jnp.stack(state[:2]), state
 
     def step(key, state, action):
         height, speed, time = state
@@ -25,7 +25,7 @@ def balloon(wind: float = 0.3) -> DeviceEnvironment:
         height, time = height + speed, time + 1
         reward, lost = -jnp.abs(height), jnp.abs(height) > 5  # lost: the future is worth nothing
         truncated = time >= EPISODE  # the time limit is not the world's end: learning looks beyond it
-        return (height, speed, time), jnp.stack([height, speed]), reward, lost, truncated
+        return jnp.stack([height, speed]), (height, speed, time), reward, lost, truncated
 
     action = Continuous(low=(-2.0,), high=(2.0,))  # actions arrive within these bounds
     return DeviceEnvironment(Spec((2,), "float32", action), reset, step)

@@ -24,7 +24,7 @@ def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: flo
     def reset(key):
         sides = jax.random.uniform(key, (2,), minval=-0.4, maxval=0.4)
         hand, puck, goal = jnp.array([-0.6, 0.0]), jnp.array([0.0, sides[0]]), jnp.array([0.6, sides[1]])
-        return (hand, puck, goal, jnp.int32(0)), observed(hand, puck, goal)
+        return observed(hand, puck, goal), (hand, puck, goal, jnp.int32(0))
 
     def step(key, state, action):
         hand, puck, goal, time = state
@@ -35,7 +35,7 @@ def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: flo
         left = jnp.linalg.norm(goal - puck)
         shaped = reach * distance + push * left + effort * jnp.square(action).sum()
         reward = arrive * (left < NEAR) - 0.1 * shaped
-        return (hand, puck, goal, time), observed(hand, puck, goal), reward, jnp.bool_(False), time >= EPISODE
+        return observed(hand, puck, goal), (hand, puck, goal, time), reward, jnp.bool_(False), time >= EPISODE
 
     def info(state):
         _, puck, goal, _ = state

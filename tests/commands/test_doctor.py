@@ -71,8 +71,8 @@ def diverging_environment() -> Any:
     environment = match()
 
     def step(key: Any, state: Any, action: Any) -> Any:
-        state, obs, _, *ends = environment.step(key, state, action)
-        return state, obs, jax.numpy.float32(np.nan), *ends
+        obs, state, _, *ends = environment.step(key, state, action)
+        return obs, state, jax.numpy.float32(np.nan), *ends
 
     return environment._replace(step=step)
 

@@ -50,12 +50,12 @@ def grid_environment() -> Any:
     spec = environment.spec.__class__((3, 4), "float32", environment.spec.action)
 
     def reset(key: Any) -> tuple[Any, Any]:
-        state, obs = environment.reset(key)
-        return state, np.full((3, 4), 0.5, np.float32) * obs[0]
+        obs, state = environment.reset(key)
+        return np.full((3, 4), 0.5, np.float32) * obs[0], state
 
     def step(key: Any, state: Any, action: Any) -> tuple[Any, ...]:
-        state, obs, *rest = environment.step(key, state, action)
-        return state, np.full((3, 4), 0.5, np.float32) * obs[0], *rest
+        obs, state, *rest = environment.step(key, state, action)
+        return np.full((3, 4), 0.5, np.float32) * obs[0], state, *rest
 
     return environment._replace(spec=spec, reset=reset, step=step)
 

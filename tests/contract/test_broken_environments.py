@@ -220,8 +220,8 @@ def own(ill: str = "") -> Any:
     def reset(key: jax.Array) -> Any:
         if ill == "reset":
             raise ZeroDivisionError("of my own")
-        state, obs = sound.reset(key)
-        return state, jnp.zeros(3) if ill == "reset shape" else obs.astype(jnp.int32) if ill == "reset type" else obs
+        obs, state = sound.reset(key)
+        return jnp.zeros(3) if ill == "reset shape" else obs.astype(jnp.int32) if ill == "reset type" else obs, state
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> Any:
         if ill == "callback":
@@ -232,9 +232,9 @@ def own(ill: str = "") -> Any:
             return None
         if ill == "step nothing":
             return None
-        state, obs, reward, terminated, truncated = sound.step(key, state, action)
+        obs, state, reward, terminated, truncated = sound.step(key, state, action)
         state = {"state": state[0].astype(jnp.bfloat16)} if ill == "state" else state
-        return state, obs[:1] if ill == "step shape" else obs, obs if ill == "reward" else reward, terminated, truncated
+        return obs[:1] if ill == "step shape" else obs, state, obs if ill == "reward" else reward, terminated, truncated
 
     if ill == "empty":
         return DeviceEnvironment(Spec((0,), "float32", sound.spec.action), reset, step)

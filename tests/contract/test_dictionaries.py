@@ -190,8 +190,8 @@ def test_a_device_environment_gives_what_its_spec_says(said: Said) -> None:
     for odd in others.values():
 
         def reset(key: jax.Array, odd: Any = odd) -> Any:
-            state, obs = environment.reset(key)
-            return state, odd(obs)
+            obs, state = environment.reset(key)
+            return odd(obs), state
 
         with pytest.raises(BadInput) as error:
             jax.eval_shape(with_error_boundary(environment._replace(reset=reset), "x").reset, jax.random.key(0))

@@ -191,7 +191,7 @@ def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
 def begin(shard: Any, key: jax.Array) -> tuple[float, float]:
     """The angle and the speed at which an episode with this reset key begins."""
     if isinstance(shard.rollouts, DeviceRollouts):
-        state, _ = registry.make("gymnax:Pendulum-v1", {}).reset(key)
+        _, state = registry.make("gymnax:Pendulum-v1", {}).reset(key)
         return float(state.theta), float(state.theta_dot)
     env = gymnasium.make("Pendulum-v1").unwrapped
     env.reset(seed=int(jax.random.bits(key) >> 1))
@@ -201,9 +201,9 @@ def begin(shard: Any, key: jax.Array) -> tuple[float, float]:
 def test_the_new_value_is_the_one_that_counts() -> None:
     """One step with twelve instead of ten, by hand; and back in the environment as it is."""
     usual = registry.make("gymnax:Pendulum-v1", {})
-    state = usual.reset(jax.random.key(0))[0]
+    state = usual.reset(jax.random.key(0))[1]
     for environment, gravity in ((with_values(usual, {"g": jnp.float32(12)}), 12.0), (usual, 10.0)):
-        after, _, reward, *_ = environment.step(jax.random.key(1), state, jnp.ones(1))
+        _, after, reward, *_ = environment.step(jax.random.key(1), state, jnp.ones(1))
         expected = swing(float(state.theta), float(state.theta_dot), 1.0, gravity)
         np.testing.assert_allclose([after.theta, after.theta_dot, reward], expected, rtol=1e-5)
 
@@ -214,13 +214,13 @@ def test_the_new_value_is_the_one_that_counts() -> None:
 def breeze(wind: float = 0.5, length: int = 4) -> DeviceEnvironment:
     """Its rewards are the wind, its observation where the episode began. Arguments are env_options."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         start = jax.random.uniform(key, (1,))
-        return (start, jnp.int32(0)), start
+        return start, (start, jnp.int32(0))
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         start, time = state
-        return (start, time + 1), start, jnp.float32(wind), jnp.bool_(False), time + 1 >= length
+        return start, (start, time + 1), jnp.float32(wind), jnp.bool_(False), time + 1 >= length
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
@@ -230,9 +230,9 @@ def numbered(wind: float = 0.5) -> DeviceEnvironment:
     usual = breeze(wind)
 
     def within(first: Any, end: Any) -> DeviceEnvironment:
-        def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        def reset(key: jax.Array) -> tuple[jax.Array, Any]:
             start = jax.random.randint(key, (1,), first, end).astype(jnp.float32)
-            return (start, jnp.int32(0)), start
+            return start, (start, jnp.int32(0))
 
         return usual._replace(reset=reset)
 
@@ -244,8 +244,8 @@ def weighed(g: float = 10.0, effort: float = 0.001, length: int = EPISODE) -> De
     usual = registry.make("gymnax:Pendulum-v1", {"max_steps_in_episode": length})
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        state, obs, reward, *ends = with_values(usual, {"g": g}).step(key, state, action)
-        return state, obs, reward - (effort - 0.001) * action[0] ** 2, *ends
+        obs, state, reward, *ends = with_values(usual, {"g": g}).step(key, state, action)
+        return obs, state, reward - (effort - 0.001) * action[0] ** 2, *ends
 
     return DeviceEnvironment(usual.spec, usual.reset, step)
 
@@ -286,7 +286,7 @@ def test_levels_and_env_parameters_go_together() -> None:
     np.testing.assert_array_equal(returns[:3], [3, 6, 9])
     assert 9 < returns[3] < 15 and returns[3] != 12
     seen = {float(x) for x in np.unique(made.shard.rollouts.world.obs)}
-    of_levels = {float(breeze().reset(level_key(level))[1][0]) for level in range(2)}
+    of_levels = {float(breeze().reset(level_key(level))[0][0]) for level in range(2)}
     assert seen == of_levels
     made.shard.evaluate(0)
     np.testing.assert_array_equal(made.shard.stats().fitness, [1.5] * 4)
@@ -303,10 +303,10 @@ def test_every_episode_draws_its_own() -> None:
     def play(key: jax.Array) -> Any:
         def episode(env_parameters: dict[str, Any]) -> jax.Array:
             own = with_values(environment, {name: jnp.float32(x) for name, x in env_parameters.items()})
-            state, _ = own.reset(key)
+            _, state = own.reset(key)
             rewards = []
             for _ in range(3):
-                state, _, reward, *_ = own.step(key, state, jnp.int32(0))
+                _, state, reward, *_ = own.step(key, state, jnp.int32(0))
                 rewards.append(reward)
             return jnp.stack(rewards)
 
@@ -329,7 +329,7 @@ def test_env_parameters_reach_levels_that_an_environment_names_itself() -> None:
         environment = at_levels(
             with_values(usual, {name: jnp.float32(x) for name, x in env_parameters.items()}), Span(2, 4)
         )
-        state, start = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 20))
+        start, state = jax.vmap(environment.reset)(jax.random.split(jax.random.key(0), 20))
         wind = np.asarray(jax.vmap(environment.step, (None, 0, None))(jax.random.key(1), state, jnp.int32(0))[2])
         assert set(np.asarray(start[:, 0]).tolist()) == {2, 3}
         assert (wind >= low).all() and (wind <= high).all() and len(set(wind.tolist())) == (20 if low < high else 1)

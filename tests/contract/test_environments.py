@@ -101,11 +101,11 @@ def test_device_environment(env, options):
     def steps(key: jax.Array) -> tuple[jax.Array, TimeStep]:
         def step(state: Any, key: jax.Array) -> tuple[Any, TimeStep]:
             action_key, step_key, reset_key = jax.random.split(key, 3)
-            start, obs = environment.reset(reset_key)
-            marked = start, jax.tree.map(lambda x: jnp.full_like(x, -99), obs)
+            obs, start = environment.reset(reset_key)
+            marked = jax.tree.map(lambda x: jnp.full_like(x, -99), obs), start
             return auto_reset(environment, step_key, state, random_action(spec.action, action_key), marked)
 
-        state, obs = environment.reset(key)
+        obs, state = environment.reset(key)
         return obs, jax.lax.scan(step, state, jax.random.split(key, 100))[1]
 
     first, then = jax.jit(jax.vmap(steps))(jax.random.split(jax.random.key(0), 8))
@@ -124,12 +124,12 @@ def test_where_an_episode_ends_the_start_takes_over():
     """Its state and its observation; elsewhere nothing of it."""
     environment = open_environment("gymnax:CartPole-v1")
     start = environment.reset(jax.random.key(5))
-    state = environment.reset(jax.random.key(6))[0]
+    state = environment.reset(jax.random.key(6))[1]
     fallen = state.replace(theta=jnp.float32(1))
     for before, expected in ((fallen, start), (state, None)):
         after, step = jax.jit(partial(auto_reset, environment))(jax.random.key(0), before, jnp.int32(0), start)
         assert bool(step.terminated) == (expected is not None)
-        assert same((after, step.obs), start) == (expected is not None)
+        assert same((step.obs, after), start) == (expected is not None)
 
 
 @pytest.mark.parametrize(("speed", "reward"), [(np.nan, 0.0), (0.0, np.nan), (0.0, np.inf)])
@@ -138,10 +138,10 @@ def test_what_is_not_finite_ends_the_episode(speed, reward):
     usual = open_environment("gymnax:Pendulum-v1")
 
     def odd(*arguments: Any) -> tuple[Any, ...]:
-        state, obs, given, *ends = usual.step(*arguments)
-        return state, obs, given + jnp.float32(reward), *ends
+        obs, state, given, *ends = usual.step(*arguments)
+        return obs, state, given + jnp.float32(reward), *ends
 
-    environment, state = usual._replace(step=odd), usual.reset(jax.random.key(0))[0]
+    environment, state = usual._replace(step=odd), usual.reset(jax.random.key(0))[1]
     start, state = environment.reset(jax.random.key(1)), state.replace(theta_dot=jnp.float32(speed))
     after, step = auto_reset(environment, jax.random.key(2), state, jnp.zeros(1), start)
     assert step.truncated and not step.terminated and np.isnan(step.reward)
@@ -189,7 +189,7 @@ def test_what_is_not_finite_ends_the_episode_on_the_host():
 )
 def test_a_time_limit_truncates_and_a_fall_terminates(speed, time, terminated, truncated):
     environment = open_environment("gymnax:CartPole-v1")
-    state = environment.reset(jax.random.key(0))[0].replace(theta_dot=jnp.float32(speed), time=jnp.int32(time))
+    state = environment.reset(jax.random.key(0))[1].replace(theta_dot=jnp.float32(speed), time=jnp.int32(time))
     *_, reward, ended, cut = environment.step(jax.random.key(0), state, jnp.int32(0))
     assert (bool(ended), bool(cut), float(reward)) == (terminated, truncated, 1.0)
 
@@ -219,13 +219,13 @@ def test_dynamics(twins):
     step = jax.jit(environment.step)
     action_of = jax.jit(lambda key: random_action(environment.spec.action, key))
     for episode in range(3):
-        state, obs = environment.reset(jax.random.key(episode))
+        obs, state = environment.reset(jax.random.key(episode))
         for t in range(60):
             twin.reset(seed=0)  # the time limit begins anew, for it is not the twin's state
             twin.unwrapped.state = state_of(state)
             key = jax.random.fold_in(jax.random.key(episode), t)
             action = action_of(key)
-            state, obs, reward, terminated, _ = step(key, state, action)
+            obs, state, reward, terminated, _ = step(key, state, action)
             given = np.asarray(action) if isinstance(environment.spec.action, Continuous) else int(action)
             expected = twin.step(given)
             np.testing.assert_allclose(obs, expected[0], rtol=1e-4, atol=1e-5)
@@ -239,7 +239,7 @@ def test_first_observations(twins):
     """Sampled from the same distribution."""
     environment, twin, _ = twins
     ours = np.asarray(
-        jax.jit(jax.vmap(lambda key: environment.reset(key)[1]))(jax.random.split(jax.random.key(0), 2000))
+        jax.jit(jax.vmap(lambda key: environment.reset(key)[0]))(jax.random.split(jax.random.key(0), 2000))
     )
     twin.reset(seed=0)
     theirs = np.stack([twin.reset()[0] for _ in range(2000)])
@@ -258,7 +258,7 @@ def test_spaces_and_time_limits(twins):
         np.testing.assert_array_equal(environment.spec.action.high, twin.action_space.high)
     else:
         assert environment.spec.action.n == twin.action_space.n
-    state = environment.reset(jax.random.key(0))[0]
+    state = environment.reset(jax.random.key(0))[1]
     action = jnp.zeros(environment.spec.action.shape, jnp.float32 if environment.spec.action.shape else jnp.int32)
     for time, expected in ((twin.spec.max_episode_steps - 2, False), (twin.spec.max_episode_steps - 1, True)):
         assert bool(environment.step(jax.random.key(0), state.replace(time=jnp.int32(time)), action)[-1]) == expected
@@ -581,8 +581,8 @@ def test_every_gymnax_id_works_or_says_why_not(name, monkeypatch):
     spec = environment.spec
 
     def first_step(key: jax.Array) -> Any:
-        state, obs = environment.reset(key)
-        return state, obs, *auto_reset(environment, key, state, random_action(spec.action, key), (state, obs))
+        obs, state = environment.reset(key)
+        return state, obs, *auto_reset(environment, key, state, random_action(spec.action, key), (obs, state))
 
     state, obs, after, step = jax.eval_shape(first_step, jax.random.key(0))
     assert [(x.shape, x.dtype) for x in jax.tree.leaves(state)] == [(x.shape, x.dtype) for x in jax.tree.leaves(after)]
@@ -604,7 +604,7 @@ def test_brax():
         return auto_reset(with_values(environment, {"gravity": gravity}), key, state, jnp.zeros(1), start)
 
     step = partial(step_under, jnp.float32(environment.env_parameters["gravity"]))
-    state, obs = jax.jit(environment.reset)(jax.random.key(0))
+    obs, state = jax.jit(environment.reset)(jax.random.key(0))
     falls, floats = (step_under(jnp.float32(g), jax.random.key(0), state)[1].final_obs - obs for g in (9.81, 0))
     assert abs(falls[3]) > 10 * abs(floats[3])  # the speed of the pole
     assert obs.shape == environment.spec.obs_shape and obs.dtype == jnp.float32
@@ -613,7 +613,7 @@ def test_brax():
         state, now = step(jax.random.key(0), state)
         ends.append((bool(now.terminated), bool(now.truncated)))
         assert all(np.isfinite(x).all() for x in leaves(now))
-        assert same(now.obs, start[1]) == ends[-1][1] == (not same(now.obs, now.final_obs))
+        assert same(now.obs, start[0]) == ends[-1][1] == (not same(now.obs, now.final_obs))
     assert ends == [(False, False), (False, False), (False, True), (False, False)]
 
 

@@ -130,7 +130,7 @@ def test_steps_follow_the_tables() -> None:
     tables, rng = environment.game, np.random.default_rng(0)
     known = jax.tree.map(np.asarray, knowledge(tables))
     reset, step = jax.jit(jax.vmap(environment.reset)), jax.jit(jax.vmap(environment.step))
-    node, obs = reset(jax.random.split(jax.random.key(0), 3000))
+    obs, node = reset(jax.random.split(jax.random.key(0), 3000))
     first = np.bincount(obs["information_state"][:, 2:8].argmax(-1), minlength=6)
     assert np.abs(first - 500).max() < 80
     for t in range(4):
@@ -139,7 +139,7 @@ def test_steps_follow_the_tables() -> None:
             np.testing.assert_array_equal(x, known[name][row])
         action = (rng.random(tables.legal[row].shape) * tables.legal[row]).argmax(-1).astype(np.int32)
         after = tables.child[np.asarray(node), action]
-        node, obs, reward, terminated, _ = step(jax.random.split(jax.random.key(t + 1), 3000), node, action)
+        obs, node, reward, terminated, _ = step(jax.random.split(jax.random.key(t + 1), 3000), node, action)
         chance = tables.player[after] == CHANCE
         np.testing.assert_array_equal(np.asarray(node)[~chance], after[~chance])
         np.testing.assert_array_equal(terminated, tables.player[np.asarray(node)] == OVER)
@@ -179,7 +179,7 @@ class Coins:
 
 def test_chance_may_move_twice_after_a_move() -> None:
     environment = of_game(Coins())
-    node, _ = jax.jit(environment.reset)(jax.random.key(0))
+    _, node = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(jax.vmap(environment.step, (0, None, None)))
     _, _, payoffs, terminated, _ = step(jax.random.split(jax.random.key(0), 4000), node, np.int32(0))
     assert np.asarray(terminated).all()

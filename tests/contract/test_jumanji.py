@@ -55,7 +55,7 @@ def test_mazes() -> None:
     shapes = {"picture": (6, 7, 3), "action_mask": (4,)}
     assert environment.spec == Spec(shapes, "float32", Discrete(4)) and not environment.fresh_resets
     within = at_levels(environment, Span(20, 24))
-    states, first = jax.jit(jax.vmap(within.reset))(jax.random.split(jax.random.key(3), 40))
+    first, states = jax.jit(jax.vmap(within.reset))(jax.random.split(jax.random.key(3), 40))
     assert len({picture.tobytes() for picture in np.asarray(first["picture"])}) == 4
     step = jax.jit(environment.step)
     for row in range(8):
@@ -64,7 +64,7 @@ def test_mazes() -> None:
         actions = way(np.asarray(obs["picture"]))
         for turn, action in enumerate(actions, 1):
             assert np.flatnonzero(obs["action_mask"]).tolist() == legal(np.asarray(obs["picture"]))
-            state, obs, reward, terminated, truncated = step(jax.random.key(0), state, jnp.int32(action))
+            obs, state, reward, terminated, truncated = step(jax.random.key(0), state, jnp.int32(action))
             last = turn == len(actions)
             assert (float(reward), bool(terminated), bool(truncated)) == (float(last), last, False)
         assert (obs["picture"][..., 1] == obs["picture"][..., 2]).all(), "the agent is at the target"
@@ -74,7 +74,7 @@ def test_mazes() -> None:
     state = jax.tree.map(lambda x: x[0], states)
     ends = []
     for _ in range(42):  # as many steps as cells
-        state, _, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(elsewhere))
+        _, state, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(elsewhere))
         ends.append((bool(terminated), bool(truncated)))
     assert ends == [(False, False)] * 41 + [(False, True)]
 
@@ -84,11 +84,11 @@ def test_snake() -> None:
     """It goes to the side with more room, and an episode that has reached its time limit is truncated."""
     environment = open_game("Snake-v1", time_limit=3)
     reset, step, ends = jax.jit(environment.reset), jax.jit(environment.step), []
-    state, obs = reset(jax.random.key(5))
-    assert not same(obs, reset(jax.random.key(6))[1])
+    obs, state = reset(jax.random.key(5))
+    assert not same(obs, reset(jax.random.key(6))[0])
     head = np.argwhere(np.asarray(obs["picture"])[..., 1])[0]
     for _ in range(3):
-        state, obs, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(1 if head[1] < 6 else 3))
+        obs, state, _, terminated, truncated = step(jax.random.key(0), state, jnp.int32(1 if head[1] < 6 else 3))
         ends.append((bool(terminated), bool(truncated)))
     assert ends == [(False, False), (False, False), (False, True)]
     assert environment.spec.obs_shape == {"picture": (12, 12, 5), "action_mask": (4,)}

@@ -62,7 +62,7 @@ def test_levels_on_the_device() -> None:
 
         def begin(key: jax.Array, span: Span = span, within: Any = within) -> tuple[jax.Array, ...]:
             level = draw(key, span)
-            return level, within.reset(key)[1], environment.reset(level_key(level))[1]
+            return level, within.reset(key)[0], environment.reset(level_key(level))[0]
 
         levels, obs, expected = jax.jit(jax.vmap(begin))(jax.random.split(jax.random.key(7), 64))
         assert set(levels.tolist()) == set(range(*span))

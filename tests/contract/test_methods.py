@@ -225,8 +225,8 @@ def walk_for(reward: Callable[[jax.Array], jax.Array]) -> DeviceEnvironment:
     environment = walk("continuous")
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        state, obs, _, *ends = environment.step(key, state, action)
-        return state, obs, reward(obs[0]), *ends
+        obs, state, _, *ends = environment.step(key, state, action)
+        return obs, state, reward(obs[0]), *ends
 
     return environment._replace(step=step)
 
@@ -369,11 +369,11 @@ def test_the_champion_that_is_saved_is_the_one_that_was_measured(whole: Path, na
     limit = min(experiment.fitness.step_limit, champion.hyper.get("episode_cap", np.inf))
     returns = []
     for key in jax.random.split(jax_key(derive((experiment.seed,), champion.generation, "evaluate")), 2):
-        state, obs = reset(stream(key, "reset"))
+        obs, state = reset(stream(key, "reset"))
         memory, total, t, done = None, 0.0, 0, False
         while not done and t < limit:
             action, memory = champion.predict(obs, memory)
-            state, obs, reward, *ends = step(at(stream(key, "step"), t), state, jnp.asarray(action))
+            obs, state, reward, *ends = step(at(stream(key, "step"), t), state, jnp.asarray(action))
             total, t, done = total + float(reward), t + 1, any(ends)
         returns.append(total)
     np.testing.assert_allclose(np.mean(returns), champion.fitness, rtol=1e-5)

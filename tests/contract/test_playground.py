@@ -44,7 +44,7 @@ def test_cartpole_moves_as_in_mujoco_and_ends_at_its_time_limit() -> None:
             state, now = auto_reset(own, jax.random.key(2), state, action, start)
             return state, (now, state[0].data.qpos)
 
-        return first[0][0].data, start[1], jax.lax.scan(step, first[0], jnp.array([[1.0], [-0.5], [0.25], [0.0]]))[1]
+        return first[1][0].data, start[0], jax.lax.scan(step, first[1], jnp.array([[1.0], [-0.5], [0.25], [0.0]]))[1]
 
     for gravity, mass in ((9.81, 1.0), (4.0, 1.0), (9.81, 2.5)):
         data, restarted, (now, qpos) = play(jnp.float32(gravity), jnp.float32(mass))

@@ -71,14 +71,14 @@ def gambler(environments: int = B, tell: Callable = aloud) -> Agent:
 def device_world(length: int = LENGTH, tell: Callable = aloud) -> DeviceEnvironment:
     """A coin falls at every step; who guesses it earns 1."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         tell("reset", key)
-        return jnp.int32(0), jnp.zeros(1)
+        return jnp.zeros(1), jnp.int32(0)
 
     def step(key: jax.Array, t: Any, action: jax.Array) -> tuple[Any, ...]:
         tell("step", key)
         won = jax.random.bernoulli(key) == (action == 1)
-        return t + 1, jnp.zeros(1), won.astype(jnp.float32), jnp.bool(False), t + 1 >= length
+        return jnp.zeros(1), t + 1, won.astype(jnp.float32), jnp.bool(False), t + 1 >= length
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 

@@ -52,12 +52,12 @@ class Taste(NamedTuple):
 
 
 def device_world(kind: str) -> DeviceEnvironment:
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        return jnp.int32(0), jnp.zeros(1)
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.zeros(1), jnp.int32(0)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         push, t = action.astype(jnp.float32).sum(), state + 1
-        return t, t.astype(jnp.float32)[None], t.astype(jnp.float32) / 4 + push, (t > 2) & (push > 1.5), t == 4
+        return t.astype(jnp.float32)[None], t, t.astype(jnp.float32) / 4 + push, (t > 2) & (push > 1.5), t == 4
 
     return DeviceEnvironment(Spec((1,), "float32", SPACES[kind]), reset, step)
 
@@ -488,11 +488,11 @@ def test_nobody_is_judged_by_its_predecessor(limit, child, keeper):
 def test_every_episode_begins_anew(fresh):
     """Or, where a reset is dear, with a start that each environment draws once per rollout. Episodes of one step."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        return (), jax.random.uniform(key, (1,))
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jax.random.uniform(key, (1,)), ()
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        return (), jnp.zeros(1), jnp.float32(0), jnp.bool(True), jnp.bool(False)
+        return jnp.zeros(1), (), jnp.float32(0), jnp.bool(True), jnp.bool(False)
 
     world = DeviceEnvironment(Spec((1,), "float32", SPACES["discrete"]), reset, step, fresh)
     shard = gradient_trained(world, independent(callback("discrete")), np.arange(2), 0, EvaluationConfig("training"))

@@ -123,11 +123,11 @@ def _walk(parts: Any) -> np.ndarray:
     def step(state: tuple, _: None) -> tuple[tuple, None]:
         inner, obs, over, last = state
         action = parts.learner.greedy(population, obs[:, None], ())[0][:, 0]
-        inner, obs, _, terminated, truncated = jax.vmap(environment.step)(keys, inner, action)
+        obs, inner, _, terminated, truncated = jax.vmap(environment.step)(keys, inner, action)
         last = jax.numpy.where(over, last, obs[:, 0])
         return (inner, obs, over | terminated | truncated, last), None
 
-    inner, obs = jax.vmap(environment.reset)(keys)
+    obs, inner = jax.vmap(environment.reset)(keys)
     over = np.zeros(len(keys), bool)
     return np.asarray(jax.lax.scan(step, (inner, obs, over, obs[:, 0]), None, 40)[0][-1])
 

@@ -31,16 +31,16 @@ def catch() -> DeviceEnvironment:
         ball = (rows == row) & (columns == column)
         return jnp.where(ball | ((rows == SIDE - 1) & (columns == paddle)), 255, 0).astype(jnp.uint8)[..., None]
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         state = (*jax.random.randint(key, (2,), 0, SIDE),)
         state = (state[0], jnp.int32(0), state[1])
-        return state, image(state)
+        return image(state), state
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         column, row, paddle = state
         state = (column, row + 1, jnp.clip(paddle + action - 1, 0, SIDE - 1))
         down = row + 1 == SIDE - 1
-        return state, image(state), (down & (state[2] == column)).astype(jnp.float32), down, jnp.bool(False)
+        return image(state), state, (down & (state[2] == column)).astype(jnp.float32), down, jnp.bool(False)
 
     return DeviceEnvironment(Spec((SIDE, SIDE, 1), "uint8", Discrete(3)), reset, step)
 

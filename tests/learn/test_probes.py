@@ -140,10 +140,10 @@ def test_learning_to_recall(name, memory, expected):
 @pytest.mark.parametrize(("action", "rewards"), [(1, [0.25] * 3), (-1, [-0.25, 0.25, 0.25, 0.25, 0.25])])
 def test_both_goals_of_the_fork_are_worth_as_much(action, rewards):
     environment, key = probes.fork(), jax.random.key(0)
-    state, _ = environment.reset(key)
+    _, state = environment.reset(key)
     got, done = [], False
     while not done:
-        state, obs, reward, done, truncated = environment.step(key, state, np.full(1, action, np.float32))
+        obs, state, reward, done, truncated = environment.step(key, state, np.full(1, action, np.float32))
         got.append(float(reward))
     assert got == rewards and obs == action and not truncated
 

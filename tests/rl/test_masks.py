@@ -132,13 +132,13 @@ def corridor(stuck: bool = False) -> DeviceEnvironment:
         mask = jnp.where(step == 0, jnp.array([0.0, 1.0, 0.0]), jnp.array([0.0, 0.0, 0.0 if stuck else 1.0]))
         return {"observation": step[None].astype(jnp.float32), "action_mask": mask}
 
-    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
-        return jnp.int32(0), obs_of(jnp.int32(0))
+    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        return obs_of(jnp.int32(0)), jnp.int32(0)
 
     def step(key: jax.Array, state: jax.Array, action: jax.Array) -> tuple[Any, ...]:
         right = jnp.where(state == 0, action == 1, action == 2)
         state = state + 1
-        return state, obs_of(state), right.astype(jnp.float32), state >= 2, jnp.bool_(False)
+        return obs_of(state), state, right.astype(jnp.float32), state >= 2, jnp.bool_(False)
 
     spec = Spec({"observation": (1,), "action_mask": (3,)}, "float32", Discrete(3))
     return DeviceEnvironment(spec, reset, step)
@@ -147,7 +147,7 @@ def corridor(stuck: bool = False) -> DeviceEnvironment:
 def test_where_nothing_is_legal_the_episode_is_broken() -> None:
     for stuck in (False, True):
         environment = corridor(stuck)
-        state, _ = environment.reset(jax.random.key(0))
+        _, state = environment.reset(jax.random.key(0))
         *_, reward, terminated, truncated = step_once(environment, jax.random.key(0), state, jnp.int32(1))
         assert (bool(np.isnan(reward)), bool(terminated), bool(truncated)) == (stuck, False, stuck)
 

@@ -32,14 +32,14 @@ IDLE = {"agent": clocked, "config": {}}  # whoever learns is measured as whoever
 def climb(slope: float = 1.0) -> DeviceEnvironment:
     """Rewards are 1 whatever is done; the info tells how high the slope has led, and in how many steps."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         state = (jnp.float32(0), jnp.int32(0))
-        return state, jax.random.uniform(key, (1,))
+        return jax.random.uniform(key, (1,)), state
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         height, time = state
         height, time = height + STEP * slope, time + 1
-        return (height, time), jnp.ones(1), jnp.float32(1), jnp.bool_(False), time >= LENGTH
+        return jnp.ones(1), (height, time), jnp.float32(1), jnp.bool_(False), time >= LENGTH
 
     spec = Spec((1,), "float32", Discrete(2))
     info = lambda state: {"way": {"height": state[0], "steps": state[1]}, "pair": jnp.zeros(2)}  # noqa: E731
@@ -153,9 +153,9 @@ def test_brax_tells_its_metrics() -> None:
     """Where a hopper is: its place along the way, from the state of the simulator."""
     environment = registry.make("brax:hopper", {})
     assert environment.info is not None
-    state, _ = jax.jit(environment.reset)(jax.random.key(0))
+    _, state = jax.jit(environment.reset)(jax.random.key(0))
     step = jax.jit(environment.step)
     for _ in range(3):
-        state = step(jax.random.key(1), state, jnp.ones(3))[0]
+        state = step(jax.random.key(1), state, jnp.ones(3))[1]
     np.testing.assert_allclose(environment.info(state)["x_position"], state[0].pipeline_state.x.pos[0, 0], rtol=1e-6)
     make_plan(tiny(env="brax:hopper", fitness=Fitness(objective="x_position"), config={}))

@@ -19,12 +19,12 @@ NOWHERE = -1  # the level where no levels were asked for
 
 def on_device() -> DeviceEnvironment:
     def between(first: Any, end: Any) -> DeviceEnvironment:
-        def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+        def reset(key: jax.Array) -> tuple[jax.Array, Any]:
             level = first + jnp.floor(jax.random.uniform(key) * (end - first))
-            return level, level[None] / 1e9
+            return level[None] / 1e9, level
 
         def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-            return state, jnp.zeros(1), state, jnp.bool(True), jnp.bool(False)
+            return jnp.zeros(1), state, state, jnp.bool(True), jnp.bool(False)
 
         return DeviceEnvironment(SPEC, reset, step, at_levels=lambda first, end: between(*map(number, (first, end))))
 

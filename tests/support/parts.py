@@ -31,11 +31,11 @@ def in_parts(actions: str = "continuous") -> DeviceEnvironment:
         return {"state": obs, "privileged_state": state[1].astype(jnp.float32)[None], "bytes": picture}
 
     def reset(key: jax.Array) -> Any:
-        state, obs = whole.reset(key)
-        return state, seen(state, obs)
+        obs, state = whole.reset(key)
+        return seen(state, obs), state
 
     def step(*arguments: Any) -> Any:
-        state, obs, *rest = whole.step(*arguments)
+        obs, state, *rest = whole.step(*arguments)
         return state, seen(state, obs), *rest
 
     return DeviceEnvironment(spec_of(whole.spec.action), reset, step)

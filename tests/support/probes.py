@@ -17,11 +17,11 @@ _YES, _NO = jnp.bool(True), jnp.bool(False)
 def one_step_value() -> DeviceEnvironment:
     """One action, one step, reward 1: the value of the only observation is 1."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        return jnp.int32(0), jnp.zeros(1)
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.zeros(1), jnp.int32(0)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        return state, jnp.zeros(1), jnp.float32(1), _YES, _NO
+        return jnp.zeros(1), state, jnp.float32(1), _YES, _NO
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
@@ -29,12 +29,12 @@ def one_step_value() -> DeviceEnvironment:
 def delayed_reward() -> DeviceEnvironment:
     """Two steps, with observations 0 and 1; reward 1 at the end: the values are `discount` and 1."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        return jnp.int32(0), jnp.zeros(1)
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.zeros(1), jnp.int32(0)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         last = state == 1
-        return state + 1, jnp.ones(1), last.astype(jnp.float32), last, _NO
+        return jnp.ones(1), state + 1, last.astype(jnp.float32), last, _NO
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
@@ -42,11 +42,11 @@ def delayed_reward() -> DeviceEnvironment:
 def endless_reward(limit: int = 5) -> DeviceEnvironment:
     """Reward 1 at every step, truncated at `limit` steps: the value is 1 / (1 - discount), as truncation bootstraps."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
-        return jnp.int32(0), jnp.zeros(1)
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
+        return jnp.zeros(1), jnp.int32(0)
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
-        return state + 1, jnp.zeros(1), jnp.float32(1), _NO, state + 1 >= limit
+        return jnp.zeros(1), state + 1, jnp.float32(1), _NO, state + 1 >= limit
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
@@ -59,15 +59,15 @@ def recall(delay: int = 3) -> DeviceEnvironment:
     if delay < 1:
         raise BadField("env_options.delay", "must be at least 1", value=delay)
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         cue = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
-        return (cue, jnp.int32(0)), cue[None]
+        return cue[None], (cue, jnp.int32(0))
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         cue, t = state
         last = t == delay
         reward = (last & (action == (cue > 0).astype(jnp.int32))).astype(jnp.float32)
-        return (cue, t + 1), jnp.zeros(1), reward, last, _NO
+        return jnp.zeros(1), (cue, t + 1), reward, last, _NO
 
     return DeviceEnvironment(Spec((1,), "float32", Discrete(2)), reset, step)
 
@@ -79,15 +79,15 @@ def fork() -> DeviceEnvironment:
     return goes right; to go left it must also be rewarded for behaving differently.
     """
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         x = jnp.float32(0.25)
-        return (x, jnp.int32(0)), x[None]
+        return x[None], (x, jnp.int32(0))
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         x, t = state
         new = jnp.clip(x + 0.25 * action[0], -1, 1)
         reward = jnp.abs(new) - jnp.abs(x)
-        return (new, t + 1), new[None], reward, jnp.abs(new) >= 1, t + 1 >= 20
+        return new[None], (new, t + 1), reward, jnp.abs(new) >= 1, t + 1 >= 20
 
     return DeviceEnvironment(Spec((1,), "float32", Continuous((-1.0,), (1.0,))), reset, step)
 
@@ -105,15 +105,15 @@ def match(actions: str = "discrete") -> DeviceEnvironment:
     if actions not in space:
         raise unknown("env_options.actions", actions, space)
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         sign = jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
-        return sign, sign[None]
+        return sign[None], sign
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         if actions == "continuous":
             reward = 1 - jnp.square(action[0] - state)
         else:
             reward = (action == (state > 0).astype(jnp.int32)).all().astype(jnp.float32)
-        return state, state[None], reward, _YES, _NO
+        return state[None], state, reward, _YES, _NO
 
     return DeviceEnvironment(Spec((1,), "float32", space[actions]), reset, step)

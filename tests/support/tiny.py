@@ -107,16 +107,16 @@ def hyper_of(name: str, agent: Agent, members: int) -> Any:
 def walk(actions: str = "discrete") -> DeviceEnvironment:
     """A point on a line: actions push it, noise too. It terminates beyond 1.5 and is truncated after 6 steps."""
 
-    def reset(key: jax.Array) -> tuple[Any, jax.Array]:
+    def reset(key: jax.Array) -> tuple[jax.Array, Any]:
         x = jax.random.uniform(key, (), jnp.float32, -1, 1)
-        return (x, jnp.int32(0)), jnp.stack([x, jnp.float32(0)])
+        return jnp.stack([x, jnp.float32(0)]), (x, jnp.int32(0))
 
     def step(key: jax.Array, state: Any, action: jax.Array) -> tuple[Any, ...]:
         x, time = state
         push = action.astype(jnp.float32).sum() - (0 if actions == "continuous" else 0.5)
         x, time = x + 0.5 * push + 0.1 * jax.random.normal(key), time + 1
         obs = jnp.stack([x, time.astype(jnp.float32) / 6])
-        return (x, time), obs, -jnp.abs(x), jnp.abs(x) > 1.5, time >= 6
+        return obs, (x, time), -jnp.abs(x), jnp.abs(x) > 1.5, time >= 6
 
     return DeviceEnvironment(Spec((2,), "float32", space_of(actions)), reset, step)
 

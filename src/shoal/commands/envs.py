@@ -52,7 +52,7 @@ def described(environment: DeviceEnvironment | HostEnvironment) -> list[str]:
     if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
         reset = environment.reset
         with lenient():
-            numbers = jax.eval_shape(lambda key: info(reset(key)[0]), jax.random.key(0))
+            numbers = jax.eval_shape(lambda key: info(reset(key)[1]), jax.random.key(0))
         metrics = ", ".join(keystr(path, simple=True, separator=".") for path, _ in tree_leaves_with_path(numbers))
         lines.append(f"metrics, for fitness.objective: {metrics}")
     if not env_parameters:

@@ -300,12 +300,12 @@ class RenderedDevice(Rendered):
 
     def reset(self, key: Seed) -> Any:
         first, self._key = jax.random.split(jax_key(key))
-        self._state, self._obs = self._reset(first)
+        self._obs, self._state = self._reset(first)
         return self._obs
 
     def step(self, action: np.ndarray) -> tuple[Any, float, bool]:
         self._key, key = jax.random.split(self._key)
-        self._state, self._obs, reward, terminated, truncated = self._step(key, self._state, action)
+        self._obs, self._state, reward, terminated, truncated = self._step(key, self._state, action)
         return self._obs, float(reward), bool(terminated | truncated)
 
     def render(self) -> np.ndarray:

@@ -53,11 +53,11 @@ def simulated(
 
     def reset(core: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         state = core.reset(key_of(key))
-        return (state, jnp.int32(0)), state.obs
+        return state.obs, (state, jnp.int32(0))
 
     def step(core: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         inner, time = core.step(state[0], action), state[1] + 1
-        return (inner, time), inner.obs, inner.reward, inner.done > 0, time >= limit
+        return inner.obs, (inner, time), inner.reward, inner.done > 0, time >= limit
 
     action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731

@@ -28,8 +28,8 @@ LIMITS = ("max_steps_in_episode", "time_limit", "episode_length")  # options tha
 class DeviceEnvironment(NamedTuple):
     """One environment as pure functions, without automatic reset.
 
-    reset: (key) -> (state, obs)
-    step:  (key, state, action) -> (state, obs, reward, terminated, truncated)
+    reset: (key) -> (obs, state)
+    step:  (key, state, action) -> (obs, state, reward, terminated, truncated)
         key: a JAX PRNG key. state: any tree of arrays. obs: array of spec.obs_shape, or a dictionary of them.
         reward: float32 scalar. terminated, truncated: bool scalars. All functions must be traceable by JAX.
     fresh_resets: every episode has a new start; without it (where a reset is expensive) each environment has one start
@@ -70,20 +70,20 @@ def with_values(environment: DeviceEnvironment, env_parameters: Mapping[str, Any
 def step_once(environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
     """The environment's `step`; where observation or reward are not finite, or the episode goes on and no choice is legal,
     the reward is NaN and the episode truncated."""
-    state, obs, reward, terminated, truncated = environment.step(key, state, action)
+    obs, state, reward, terminated, truncated = environment.step(key, state, action)
     broken = ~(tree.finite(obs, 0) & jnp.isfinite(reward))
     if environment.spec.masked:
         broken |= none_legal(obs) & ~terminated & ~truncated
-    return state, obs, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
+    return obs, state, jnp.where(broken, jnp.nan, reward), terminated, truncated | broken
 
 
 def auto_reset(
     environment: DeviceEnvironment, key: jax.Array, state: PyTree, action: jax.Array, start: PyTree
 ) -> tuple[PyTree, TimeStep]:
-    """One step; where the episode ends, it continues from `start`, the (state, observation) that begins the next one."""
-    state, final_obs, reward, terminated, truncated = step_once(environment, key, state, action)
+    """One step; where the episode ends, it continues from `start`, the (observation, state) that begins the next one."""
+    final_obs, state, reward, terminated, truncated = step_once(environment, key, state, action)
     done = terminated | truncated
-    state, obs = jax.tree.map(lambda new, old: jnp.where(done, new, old), start, (state, final_obs))
+    obs, state = jax.tree.map(lambda new, old: jnp.where(done, new, old), start, (final_obs, state))
     return state, TimeStep(obs, reward, terminated, truncated, final_obs)
 
 
@@ -127,14 +127,14 @@ def adapted(
 
     def begin(core: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         with lenient():
-            state, obs = reset(core, key)
-            return like(state), _floats(obs)
+            obs, state = reset(core, key)
+            return _floats(obs), like(state)
 
     def go_on(core: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         with lenient():
-            state, obs, *numbers = step(core, key, state, action)
+            obs, state, *numbers = step(core, key, state, action)
             reward, *ends = (jnp.asarray(x).reshape(()) for x in numbers)
-            return like(state), _floats(obs), reward.astype(jnp.float32), *ends
+            return _floats(obs), like(state), reward.astype(jnp.float32), *ends
 
     def like(state: PyTree) -> PyTree:
         """Turn Python numbers of a state into arrays, of the dtypes that a step returns."""
@@ -149,11 +149,11 @@ def adapted(
         return DeviceEnvironment(spec, reset, step, with_env_parameters=values, **more)
 
     def first_step(key: jax.Array) -> tuple[PyTree, PyTree]:
-        state, obs = reset(core, key)
-        return step(core, key, state, jnp.zeros(action.shape, action.dtype))[0], _floats(obs)
+        obs, state = reset(core, key)
+        return _floats(obs), step(core, key, state, jnp.zeros(action.shape, action.dtype))[1]
 
     with accepted(env, options):
-        shapes, obs = jax.eval_shape(first_step, jax.random.key(0))
+        obs, shapes = jax.eval_shape(first_step, jax.random.key(0))
     shape = jax.tree.map(lambda x: x.shape, obs)
     spec = Spec(shape, "float32", action, **actor_and_critic_keys(shape))
     return of(core)

@@ -58,13 +58,13 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
         with attributed("env", f"{env} failed at reset"):
-            state, obs = environment.reset(key)
+            obs, state = environment.reset(key)
             check("reset", obs)
-        return state, obs
+        return obs, state
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         with attributed("env", f"{env} failed at step"):
-            after, obs, *numbers = environment.step(key, state, action)
+            obs, after, *numbers = environment.step(key, state, action)
             check("step", obs)
             reward, terminated, truncated = numbers
             for name, x in (("reward", reward), ("terminated", terminated), ("truncated", truncated)):
@@ -73,7 +73,7 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
                     raise BadField("env", problem, "it must be a single number")
             if _types(after) != _types(state):
                 raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
-        return after, obs, reward, terminated, truncated
+        return obs, after, reward, terminated, truncated
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         assert environment.with_env_parameters is not None

@@ -33,12 +33,12 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     numbers = [name for name, x in vars(params).items() if isinstance(x, float)]
     params = params.replace(**options)
 
-    def reset(params: Any, key: jax.Array) -> tuple[PyTree, jax.Array]:
-        return env.reset_env(key, params)[::-1]
+    def reset(params: Any, key: jax.Array) -> tuple[jax.Array, PyTree]:
+        return env.reset_env(key, params)
 
     def step(params: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
-        return state, obs, reward, terminated, env.is_truncated(state, params)
+        return obs, state, reward, terminated, env.is_truncated(state, params)
 
     with accepted(f"gymnax:{name}", options):
         space = _gymnax_space(env.action_space(params), name)

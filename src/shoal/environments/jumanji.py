@@ -66,13 +66,13 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
 
     def reset(env: Any, key: jax.Array) -> tuple[PyTree, PyTree]:
         state, first = env.reset(jax.random.key_data(key))  # it keeps keys as plain numbers
-        return state, _seen(game, first.observation)
+        return _seen(game, first.observation), state
 
     def step(env: Any, key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         state, now = env.step(state, action)
         over, late = now.last(), state.step_count >= env.time_limit
         truncated = over & (late | (now.discount > 0))
-        return state, _seen(game, now.observation), now.reward, over & ~truncated, truncated
+        return _seen(game, now.observation), state, now.reward, over & ~truncated, truncated
 
     with accepted(f"jumanji:{name}", options):
         env = game.make(environments, **options)

@@ -42,17 +42,17 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
     def valued(drawn: dict[str, Any]) -> DeviceEnvironment:
         return with_values(environment, {**centres, **drawn})
 
-    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
+    def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
         chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
         centre = {name: jnp.float32(environment.env_parameters[name]) for name in spreads} | centres
         drawn = {name: centre[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
-        state, obs = valued(drawn).reset(key)
-        return (state, drawn), obs
+        obs, state = valued(drawn).reset(key)
+        return obs, (state, drawn)
 
     def step(key: jax.Array, state: PyTree, action: jax.Array) -> tuple[Any, ...]:
         state, drawn = state
-        state, *seen = valued(drawn).step(key, state, action)
-        return (state, drawn), *seen
+        obs, state, *numbers = valued(drawn).step(key, state, action)
+        return obs, (state, drawn), *numbers
 
     def within(first: Any, end: Any) -> DeviceEnvironment:
         def placed(values: Mapping[str, Any]) -> DeviceEnvironment:

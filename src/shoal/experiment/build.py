@@ -170,7 +170,7 @@ def _check_objective(
         raise BadField(field, problem, "write fitness.source: evaluation")
     info: Any = environment.info
     with lenient():
-        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[0]), field), jax.random.key(0))
+        jax.eval_shape(lambda key: in_info(wanted, info(environment.reset(key)[1]), field), jax.random.key(0))
 
 
 def make_learner(e: Experiment, spec: Spec, method: Method) -> Learner | SearchLearner:

@@ -151,7 +151,7 @@ def _unread(environment: DeviceEnvironment, values: dict[str, float]) -> list[st
     def once(env_parameters: dict[str, jax.Array], key: jax.Array) -> Any:
         own, space = with_values(environment, env_parameters), environment.spec.action
         action = to_bounds(space, jnp.zeros(space.shape, space.dtype))
-        return own.step(key, own.reset(key)[0], action)
+        return own.step(key, own.reset(key)[1], action)
 
     env_parameters = {name: jnp.float32(x) for name, x in values.items()}
     traced = jax.make_jaxpr(once)(env_parameters, jax.random.key(0)).jaxpr

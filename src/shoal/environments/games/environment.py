@@ -61,13 +61,13 @@ def of_game(game: GameTree | Tables, env: str = "the game") -> DeviceEnvironment
             node = jnp.where(player[node] == CHANCE, child[node, outcome], node)
         return node
 
-    def reset(key: jax.Array) -> tuple[jax.Array, PyTree]:
+    def reset(key: jax.Array) -> tuple[PyTree, jax.Array]:
         node = after_chance(key, jnp.int32(0), at_start)
-        return node, observe(node)
+        return observe(node), node
 
     def step(key: jax.Array, node: jax.Array, action: jax.Array) -> tuple[Any, ...]:
         node = after_chance(key, child[node, action], after_move)
-        return node, observe(node), payoff[node], player[node] == OVER, jnp.bool_(False)
+        return observe(node), node, payoff[node], player[node] == OVER, jnp.bool_(False)
 
     return DeviceEnvironment(spec, reset, step, game=tables)
 

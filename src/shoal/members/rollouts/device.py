@@ -199,7 +199,7 @@ class DeviceRollouts(DeviceEpisodes):
     def _reset(self, uid: jax.Array, env_parameters: PyTree, key: jax.Array) -> World:
         shape = (uid.shape[0], self._learner.agent.num_envs)
         reset_all = self._in_training(lambda tuned, key: tuned.reset(key), env_parameters)
-        state, obs = reset_all(environment_keys(key, uid, shape[1]))
+        obs, state = reset_all(environment_keys(key, uid, shape[1]))
         return World(state, obs, self._learner.agent.carry(shape), episodes.begin(jnp, *shape))
 
     def overwrite(self, copied: np.ndarray) -> None:

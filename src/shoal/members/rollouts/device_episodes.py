@@ -72,7 +72,7 @@ class DeviceEpisodes(WholeEpisodes):
         """
         environment = at_levels(self._environment, span) if span else self._environment
         step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
-        state, obs = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
+        obs, state = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
         streams = {"step": stream(keys, "step")}
         if not self._evaluation.greedy:
             streams["act"] = stream(keys[:, 0], "act")
@@ -90,7 +90,7 @@ class DeviceEpisodes(WholeEpisodes):
             else:
                 action, carry, _ = self._learner.act(population, obs, carry, now["act"])
             inside = to_bounds(environment.spec.action, action)
-            state, next_obs, reward, terminated, truncated = step_all(now["step"], state, inside)
+            next_obs, state, reward, terminated, truncated = step_all(now["step"], state, inside)
             shared = watch(shared, Rollout(obs, action, reward, next_obs, terminated, truncated, ()), alive)
             values = self._values(environment, values, reward, state, alive)
             length = length + alive.astype(jnp.float32)
