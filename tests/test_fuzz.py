@@ -61,7 +61,7 @@ hyper:
   max_gradient_norm: 0.5
 space:
   learning_rate: [1e-5, 1e-2, log]
-  discount: {low: 0.9, high: 0.999, scale: one_minus_log, start: 0.99}
+  discount: {low: 0.9, high: 0.999, scale: one_minus_log, initial: 0.99}
   clip_range:
     choices: [0.1, 0.2, 0.4]
     ordered: true

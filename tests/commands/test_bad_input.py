@@ -152,7 +152,7 @@ PENDULUM = {"env": "gymnax:Pendulum-v1", "config": OFF_POLICY}
         ("td3", {"space": {"policy_delay": [0, 4]}}),
         ("td3", {"space": {"update_ratio": [0.1, 2]}}),
         ("td3", {"space": {"policy_delay": {"choices": [1, 0.5]}}}),
-        ("td3", {"space": {"tau": {"low": 0.1, "high": 0.9, "start": 3}}}),
+        ("td3", {"space": {"tau": {"low": 0.1, "high": 0.9, "initial": 3}}}),
         ("sac", {"schedule": [{"tau": 0.1}, {"tau": -0.5}]}),
         ("dqn", {"env": "CartPole-v1", "hyper": {"final_epsilon": 1.5}}),
         ("dqn", {"env": "CartPole-v1", "hyper": {"target_update_interval": 0}}),

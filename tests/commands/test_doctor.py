@@ -286,7 +286,7 @@ def test_a_failing_selector_is_in_the_way() -> None:
         {"space": {}},
         {"explore": "keep"},
         {"space": {"learning_rate": Range(1e-3, 1e-1, "log")}},
-        {"space": {"learning_rate": Range(1e-4, 1e-2, "log", start=1e-2)}},
+        {"space": {"learning_rate": Range(1e-4, 1e-2, "log", initial=1e-2)}},
         {"method": PACES | {"explore": "keep"}},
     ],
     ids=shown,

@@ -66,8 +66,8 @@ def test_every_key_arrives(file):
     assert made["method"]["explore"] == {"name": "mutate", "mutation_rate": 0.4, "change_range": [1.2, 1.9]}
     assert made["config"]["objective"] == "episode.Curriculum/level" and made["fitness"] == {"source": "training"}
     assert made["space"] == {
-        "learning_rate": {"low": 5e-6, "high": 0.05, "scale": "log", "start": 5e-4},
-        "gamma": {"low": 0.9, "high": 0.999, "scale": "one_minus_log", "start": 0.99},
+        "learning_rate": {"low": 5e-6, "high": 0.05, "scale": "log", "initial": 5e-4},
+        "gamma": {"low": 0.9, "high": 0.999, "scale": "one_minus_log", "initial": 0.99},
     }
     assert "exchange" not in made and "generations" not in made
 
@@ -97,8 +97,8 @@ def test_overrides_win(file):
     made = values(translate(file, given, task="Isaac-Cartpole-v0"))
     assert made["population"] == 4 and made["method"]["burn_in"] == 700
     assert made["generations"] == 3  # 12001 frames in intervals of 5000
-    assert made["space"]["gamma"]["start"] == 0.9 and made["space"]["gamma"]["low"] == 0.0
-    assert made["space"]["mini_epochs"] == {"low": 1, "high": 400, "scale": "log", "start": 4, "integer": True}
+    assert made["space"]["gamma"]["initial"] == 0.9 and made["space"]["gamma"]["low"] == 0.0
+    assert made["space"]["mini_epochs"] == {"low": 1, "high": 400, "scale": "log", "initial": 4, "integer": True}
     assert made["config"]["params"] == {"config": {"gamma": 0.9, "max_frames": 12001}}
     assert made["env_options"] == {"task": "Isaac-Cartpole-v0", "scene.num_envs": 64, "clip_obs": 5.0}
     assert made["config"]["imports"] == ["isaac_task"]
@@ -170,7 +170,7 @@ def test_a_file_may_compose_itself_alone(file):
 
 def test_an_override_wins_over_an_interpolation(file):
     file.write_text(AGENT.replace("gamma: 0.99", "gamma: ${...gamma}"))
-    assert values(translate(file, ["agent.params.config.gamma=0.9"]))["space"]["gamma"]["start"] == 0.9
+    assert values(translate(file, ["agent.params.config.gamma=0.9"]))["space"]["gamma"]["initial"] == 0.9
 
 
 @pytest.mark.parametrize(

@@ -407,7 +407,7 @@ def test_equal_weights_have_equal_fitness(tmp_path: Path) -> None:
 
 
 def test_fixed_and_started_hyperparameters(tmp_path: Path) -> None:
-    space = {"discount": Range(0.9, 0.99, start=0.95), "clip_range": Range(choices=(0.1, 0.2, 0.3))}
+    space = {"discount": Range(0.9, 0.99, initial=0.95), "clip_range": Range(choices=(0.1, 0.2, 0.3))}
     train(tiny(tmp_path / "r", space=space, hyper={"gae_lambda": 0.5}))
     for row in lineage(tmp_path / "r", 0).values():
         assert row["hyper"]["discount"] == np.float32(0.95)

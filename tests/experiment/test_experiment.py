@@ -57,7 +57,7 @@ EVERYTHING = Experiment(
     final_episodes=9,
     hyper={"epochs": 2.0, "clip_range": 1e-7},
     space={
-        "learning_rate": Range(1e-5, 1e-2, "log", start=3e-4),
+        "learning_rate": Range(1e-5, 1e-2, "log", initial=3e-4),
         "discount": Range(0.9, 0.999, "one_minus_log"),
         "entropy_coefficient": Range(choices=(0.0, 0.01), ordered=True),
     },
@@ -315,7 +315,7 @@ def test_set_leaves_the_original_alone() -> None:
 
 def test_set_reaches_into_a_range() -> None:
     changed = assign(EVERYTHING, {"space.learning_rate.low": 1e-6})
-    assert changed.space["learning_rate"] == Range(1e-6, 1e-2, "log", start=3e-4)  # type: ignore[index]
+    assert changed.space["learning_rate"] == Range(1e-6, 1e-2, "log", initial=3e-4)  # type: ignore[index]
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,11 @@ def test_what_tunes_says_where_members_begin() -> None:
 def test_where_members_begin(name: str) -> None:
     """With a range that holds the default, one that does not, and one with a start of its own, which comes before both:
     sampled, or all at the default or as near as may be."""
-    space = {"learning_rate": [1e-5, 1e-2, "log"], "discount": [0.8, 0.9], "epochs": {"low": 1, "high": 8, "start": 2}}
+    space = {
+        "learning_rate": [1e-5, 1e-2, "log"],
+        "discount": [0.8, 0.9],
+        "epochs": {"low": 1, "high": 8, "initial": 2},
+    }
     first = {}
     for value in ("sampled", "default"):
         of_all = {"default_members": 0} if name == "successive_halving" else {}

@@ -14,7 +14,7 @@ from shoal.methods.pbt import Pbt
 SPACE = {
     "learning_rate": Range(1e-5, 1e-2, "log"),
     "discount": Range(0.9, 0.999, "one_minus_log"),
-    "epochs": Range(1, 10, integer=True, start=4),
+    "epochs": Range(1, 10, integer=True, initial=4),
 }
 START = {"learning_rate": 3e-4, "clip": 0.2, "discount": 0.99, "epochs": 2.0}
 

@@ -44,7 +44,6 @@ def holds(r: Range, x: np.ndarray) -> None:
     [
         Range(),
         Range(low=1.0),
-        Range(1.0, 2.0, start=1.5, initial="sampled"),
         Range(2.0, 1.0),
         Range(1.0, 1.0),
         Range(float("nan"), 1.0),
@@ -67,10 +66,10 @@ def holds(r: Range, x: np.ndarray) -> None:
         Range(choices=(1.0, 1e39)),
         Range(0.0, 1.0, choices=(1.0, 2.0)),
         Range(choices=(1.0, 2.0), scale="log"),
-        Range(0.0, 1.0, start=1.5),
-        Range(0.0, 1.0, start=float("nan")),
-        Range(1, 5, integer=True, start=2.5),
-        Range(choices=(1.0, 2.0), start=3.0),
+        Range(0.0, 1.0, initial=1.5),
+        Range(0.0, 1.0, initial=float("nan")),
+        Range(1, 5, integer=True, initial=2.5),
+        Range(choices=(1.0, 2.0), initial=3.0),
     ],
     ids=repr,
 )

@@ -198,7 +198,7 @@ def _range(name: str, rule: str, start: float, place: str) -> dict[str, Any]:
         low, high = max(0.0, round(1 - (1 - start) * by, 9)), round(1 - (1 - start) / by, 9)
     else:
         raise BadField(place, f"{rule} changes 1 - x, and {name} is {start:g}", "it must lie between 0 and 1")
-    found = {"low": low, "high": high, "scale": scale, "start": start}
+    found = {"low": low, "high": high, "scale": scale, "initial": start}
     return found | {"integer": True} if live.integer else found
 
 

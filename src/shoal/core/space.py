@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
 from shoal.core.errors import BadField
+
+SAMPLED: Any = "sampled"  # in place of an initial value
 
 
 @dataclass(frozen=True)
@@ -18,8 +20,8 @@ class Range:
     integer:   whole numbers only
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
-    start:     the first value of every member; by default the method decides
-    initial:   sampled: sample this one even for members that hold the default hyperparameters
+    initial:   the initial value of every member, by default as the method says; sampled: also for members that hold the
+               default hyperparameters
     """
 
     low: float | None = None
@@ -28,8 +30,12 @@ class Range:
     integer: bool = False
     choices: tuple[float, ...] | None = None
     ordered: bool = False
-    start: float | None = None
-    initial: Literal["sampled"] | None = None
+    initial: Annotated[float, "sampled"] | None = None
+
+    @property
+    def initial_value(self) -> float | None:
+        """The initial value of every member, where the range gives one."""
+        return None if self.initial == SAMPLED else self.initial
 
     @staticmethod
     def in_full(value: Any) -> dict[str, Any]:

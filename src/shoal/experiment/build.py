@@ -16,7 +16,7 @@ from shoal.core.atomic import Damaged
 from shoal.core.env_parameters import PREFIX, defaults, joined, split
 from shoal.core.errors import BadField, unknown
 from shoal.core.population import PureEvolver
-from shoal.core.space import SearchSpace
+from shoal.core.space import SAMPLED, SearchSpace
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner
 from shoal.core.user_code import OBJECT, call, call_own, import_from, name_of
@@ -230,13 +230,18 @@ def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
     if space is None:
         space = {x: r for x, r in method.space(agent).items() if x not in e.hyper}
     for x, r in space.items():
-        for end, numbers in {"low": [r.low], "high": [r.high], "start": [r.start], "choices": r.choices or ()}.items():
+        for end, numbers in {
+            "low": [r.low],
+            "high": [r.high],
+            "initial": [r.initial_value],
+            "choices": r.choices or (),
+        }.items():
             for number in numbers:
                 if number is not None:
                     check_limits(agent, f"space.{x}.{end}", x, number)
     given = agent.hyper._asdict() | e.hyper
     fixed = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
-    begin = {x: known[x] if r.start is None else r.start for x, r in space.items() if r.initial != "sampled"}
+    begin = {x: known[x] if r.initial is None else r.initial for x, r in space.items() if r.initial != SAMPLED}
     return SearchSpace(space, {x: float(nearest(space[x], np.array(value))) for x, value in begin.items()}, fixed)
 
 

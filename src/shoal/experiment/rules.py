@@ -260,7 +260,7 @@ def check(e: Experiment) -> Method:
         if not math.isfinite(number):
             raise BadField(f"hyper.{name}", "must be a finite number", value=number)
         if name in (e.space or {}):
-            advice = f"remove it here, and to start a tuned one somewhere set space.{name}.start"
+            advice = f"remove it here, and to start a tuned one somewhere set space.{name}.initial"
             raise BadField(f"hyper.{name}", "a hyperparameter is either fixed or tuned", advice)
     for name, r in (e.space or {}).items():
         validate(name, r)

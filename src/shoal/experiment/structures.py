@@ -12,7 +12,7 @@ import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.errors import STRUCTURE, BadField
-from shoal.core.space import Range
+from shoal.core.space import SAMPLED, Range
 from shoal.experiment.experiment import Experiment
 
 
@@ -37,7 +37,7 @@ def structures(e: Experiment) -> list[dict[str, Any]]:
 def ranges(e: Experiment) -> dict[str, Range]:
     """A range for each choice, of the places in its list; members with default hyperparameters sample it too."""
     return {
-        f"{STRUCTURE}{name}": Range(choices=tuple(map(float, range(len(values)))), initial="sampled")
+        f"{STRUCTURE}{name}": Range(choices=tuple(map(float, range(len(values)))), initial=SAMPLED)
         for name, values in choices(e).items()
     }
 

@@ -20,7 +20,7 @@ class Tuning(Method):
     """Base of the methods whose members differ in hyperparameters."""
 
     initial: Literal["sampled", "default"] = "sampled"
-    """initial hyperparameters: sampled from each range, or default; the `start` of a range comes first"""
+    """initial hyperparameters: sampled from each range, or default; the `initial` of a range comes first"""
 
     tunes: ClassVar[bool] = True
 
@@ -32,7 +32,7 @@ class Tuning(Method):
         def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             hyper = same_for_all(search.fixed, len(uid))
             for name, r in search.ranges.items():
-                at = search.defaults.get(name) if self.initial == "default" else r.start
+                at = search.defaults.get(name) if self.initial == "default" else r.initial_value
                 sampled = sample(r, draws(derive(key, "prior", name), uid, 1)[:, 0])
                 hyper[name] = sampled if at is None else nearest(r, np.full(len(uid), at))
             return (), hyper

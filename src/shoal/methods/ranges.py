@@ -25,8 +25,7 @@ def validate(name: str, r: Range) -> None:
     def fail(problem: str) -> NoReturn:
         raise BadField(f"space.{name}", problem)
 
-    if r.start is not None and r.initial is not None:
-        fail(f"give either start or initial, not both: start = {r.start:g} is the first value of every member")
+    first = r.initial_value
     if r.choices is not None:
         if r.low is not None or r.high is not None:
             fail("give either choices or the bounds low and high, not both")
@@ -35,8 +34,8 @@ def validate(name: str, r: Range) -> None:
         finite = np.all(np.abs(r.choices) <= _HUGE)
         if not finite or len(r.choices) < 2 or len(set(_choices(r).tolist())) < len(r.choices):
             fail(f"choices must be at least two different float32 numbers, not {list(r.choices)}")
-        if r.start is not None and r.start not in r.choices:
-            fail(f"start = {r.start:g} is not one of the choices {list(r.choices)}")
+        if first is not None and first not in r.choices:
+            fail(f"initial = {first:g} is not one of the choices {list(r.choices)}")
         return
     if r.low is None or r.high is None:
         fail("give both bounds, low and high, or else choices")
@@ -54,14 +53,14 @@ def validate(name: str, r: Range) -> None:
         fail(f"the bounds of an integer must be whole numbers, not low = {r.low} and high = {r.high}")
     if not np.less(*_limits(r)):
         fail(f"low = {r.low!r} and high = {r.high!r} hold fewer than two float32 numbers")
-    if r.start is not None and not r.low <= r.start <= r.high:
-        fail(f"start = {r.start:g} lies outside low = {r.low:g} and high = {r.high:g}")
-    if r.start is not None and r.integer and not _whole(r.start):
-        fail(f"start = {r.start:g} must be a whole number")
+    if first is not None and not r.low <= first <= r.high:
+        fail(f"initial = {first:g} lies outside low = {r.low:g} and high = {r.high:g}")
+    if first is not None and r.integer and not _whole(first):
+        fail(f"initial = {first:g} must be a whole number")
 
 
 def sample(r: Range, u: np.ndarray) -> np.ndarray:
-    """Values from the prior, which is uniform in the scale of the range, from `u` uniform in [0, 1). Ignores `start`."""
+    """Values from the prior, which is uniform in the scale of the range, from `u` uniform in [0, 1). Ignores `initial`."""
     if r.choices is not None:
         return _choices(r)[(u * len(r.choices)).astype(int)]
     if r.integer:  # a bin [k, k + 1) for each whole number, the last one included

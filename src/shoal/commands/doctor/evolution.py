@@ -113,8 +113,8 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
         yield warning("exploration", "explore: keep copies the initial values and samples no new ones")
     for name, r in space.items():
         default = float(plan.defaults[name])
-        if r.start is not None and at_bound(r, np.array([r.start]))[0]:
-            yield warning(name, f"start = {r.start:g} lies at a bound: half of all perturbations are reflected there")
+        if (first := r.initial_value) is not None and at_bound(r, np.array([first]))[0]:
+            yield warning(name, f"initial = {first:g} lies at a bound: half of all perturbations are reflected there")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
             yield warning(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
 
