@@ -21,9 +21,9 @@ from shoal.core.contenders import ChampionSoFar, Contenders, SmoothedFitness
 from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.acting import Policy
-from shoal.run import generations
+from shoal.run import loop
 from shoal.run.final_selection import select_champion
-from shoal.run.loop import train
+from shoal.run.train import train
 
 TASKS: dict[str, dict[str, Any]] = {
     "reacher": {"env": "gymnax:Reacher-misc"},
@@ -67,7 +67,7 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
     """The mean returns of the champions of a run, in the order of WAYS."""
     fittest: list[ChampionSoFar] = []  # the best member of each of the four fittest generations
     found: list[float] = []
-    joined, wanted, final_evaluation = Contenders.joined, Contenders.wanted, generations.final_evaluation
+    joined, wanted, final_evaluation = Contenders.joined, Contenders.wanted, loop.final_evaluation
 
     def wanted_always(self: Contenders, stats: PopulationStats, last: int) -> list[int]:
         return wanted(self, stats, max(last, 1))
@@ -85,7 +85,7 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
         summary = final_evaluation(c, state)
         policies = [Policy(one.learned, one.hyper) for one in fittest]
         played = state.shard.test(policies, (seed, 1), 25, "").returns
-        episodes = generations.episodes_of(c.experiment, state.steps, state.episode_length)
+        episodes = loop.episodes_of(c.experiment, state.steps, state.episode_length)
         champion, _ = select_champion(c.experiment, state.shard, state.contenders.entrants, episodes)
         three = [policies[0], policies[int(played.mean(1).argmax())], Policy(champion.learned, champion.hyper)]
         found.extend(state.shard.test(three, (seed, 2), 256, "").returns.mean(1))
@@ -99,7 +99,7 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
         tempfile.TemporaryDirectory() as folder,
         patch.object(Contenders, "wanted", wanted_always),
         patch.object(Contenders, "joined", noted),
-        patch.object(generations, "final_evaluation", evaluated),
+        patch.object(loop, "final_evaluation", evaluated),
     ):
         train(
             Experiment(

@@ -21,7 +21,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.report.lineage import Lineage
 from shoal.report.luck import GENERATIONS, MEMBERS, reliability
 from shoal.report.run import Run, read_run
-from shoal.run.loop import train
+from shoal.run.train import train
 
 
 def main() -> None:

@@ -21,7 +21,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.members.devices import prepare
 from shoal.members.trace_cache import Kept, trace_cache
 from shoal.records.tensorboard import TensorBoard
-from shoal.run.loop import train
+from shoal.run.train import train
 
 ENVS = ("CartPole-v1", "Breakout-MinAtar", "gym:CartPole-v1")
 RUNS = 100  # of a minute, of which the last column tells

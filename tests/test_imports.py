@@ -183,7 +183,7 @@ for given in {WRONG}:
 
 
 def test_training_without_what_it_does_not_use():
-    loaded = modules_after("import shoal.run.loop, shoal.experiment.plan")
+    loaded = modules_after("import shoal.run.train, shoal.experiment.plan")
     assert not loaded & {"brax", "mujoco", "matplotlib", "imageio", "gymnax", "gymnasium", "mpi4py"}
 
 

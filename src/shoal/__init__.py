@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from shoal.run.champion import Champion as Champion
     from shoal.run.champion import load_champion as load_champion
     from shoal.run.evaluation import evaluate as evaluate
-    from shoal.run.loop import Result as Result
-    from shoal.run.loop import resume as resume
-    from shoal.run.loop import train as train
+    from shoal.run.result import Result as Result
+    from shoal.run.train import resume as resume
+    from shoal.run.train import train as train
 
 __version__ = "0.2.0"
 _NAMES = {
@@ -47,7 +47,8 @@ _NAMES = {
     "shoal.records.generation": ["Generation"],
     "shoal.report.load_run": ["LoadedRun", "load_run"],
     "shoal.run.champion": ["Champion", "load_champion"],
-    "shoal.run.loop": ["Result", "resume", "train"],
+    "shoal.run.result": ["Result"],
+    "shoal.run.train": ["resume", "train"],
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)

@@ -68,7 +68,7 @@ def train(
     if launch.workers is not None:
         return launch_workers(file, flags, set, launch, quiet)
     experiment, changed = stated(file, flags, set)
-    from shoal.run.loop import train as start
+    from shoal.run.train import train as start
 
     with blame(file, changed, always=False):
         if seeds is not None:
@@ -92,7 +92,7 @@ def resume(
     before, given = of_run(run), assignments(set) | ({} if time_limit is None else {"time_limit": time_limit})
     experiment = assign(before, given) if given else before
     check_changes(before, experiment)
-    from shoal.run.loop import resume as run_again
+    from shoal.run.train import resume as run_again
 
     fields = {path.partition(".")[0] for path in given}
     more = {name: x for name in fields if (x := getattr(experiment, name)) != getattr(before, name)}

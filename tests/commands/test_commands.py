@@ -35,8 +35,8 @@ from shoal.members.compilation_cache import BOUND
 from shoal.methods.pbt import Pbt
 from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
-from shoal.run.loop import train
 from shoal.run.members import read_members
+from shoal.run.train import train
 from shoal.study.replay import follower
 from shoal.trainers.trainers import TrainerProcesses
 
@@ -181,7 +181,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[Experiment]:
         experiments.append(experiment)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("shoal.run.loop.train", begin)
+    monkeypatch.setattr("shoal.run.train.train", begin)
     return experiments
 
 

@@ -50,7 +50,7 @@ LATE = """
 from pathlib import Path
 import shoal.cli
 from shoal.core.interrupts import Interrupted
-from shoal.run import loop
+import shoal.run.train
 
 def train(experiment, callbacks=()):
     for callback in callbacks:
@@ -64,7 +64,7 @@ def shown(*arguments, **named):
     exec(AGAIN)
     return code
 
-loop.train = train
+shoal.run.train.train = train
 shoal.cli.show = shown
 """
 

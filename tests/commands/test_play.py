@@ -39,7 +39,7 @@ from shoal.environments.playground import robot
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import dump
 from shoal.run import champion
-from shoal.run.loop import train
+from shoal.run.train import train
 
 TINY = {"layers": [4], "rollout_length": 4, "num_envs": 1, "num_minibatches": 1}
 

@@ -14,7 +14,7 @@ from shoal.agents.registry import AGENTS
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.report.schedule import schedule
-from shoal.run.loop import train
+from shoal.run.train import train
 from shoal.study import replay
 from shoal.trainers.live import LIVE, translate
 

@@ -25,10 +25,9 @@ from shoal.core.atomic import seal, unseal
 from shoal.experiment.experiment import Checkpoint
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
-from shoal.run import checkpoint, control
-from shoal.run import generations as living
+from shoal.run import checkpoint, control, loop
 from shoal.run import start as beginning
-from shoal.run.loop import Interrupted, resume, train
+from shoal.run.train import Interrupted, resume, train
 
 
 def generations(run: Path) -> list[int]:
@@ -176,7 +175,7 @@ def test_rare_checkpoints(six: Path, tmp_path: Path) -> None:
 
 def test_short_generations_are_written_together(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files at any time lead to the same end: lines that no checkpoint contains are cut off."""
-    monkeypatch.setattr(living, "REST", 1000.0)
+    monkeypatch.setattr(loop, "REST", 1000.0)
     run, killed, abandoned = (tmp_path / name for name in ("r", "killed", "abandoned"))
 
     def written(run: Path) -> None:

@@ -19,7 +19,7 @@ from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
 from shoal.report.load_run import load_run
-from shoal.run.loop import train
+from shoal.run.train import train
 
 
 def listed(folder: Path) -> dict[str, str]:

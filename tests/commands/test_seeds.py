@@ -14,7 +14,7 @@ from support.synthetic_run import write_run
 
 from shoal.commands.several import show_seeds
 from shoal.records.console import Display
-from shoal.run.loop import train
+from shoal.run.train import train
 from shoal.study import seeds
 
 

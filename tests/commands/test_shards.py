@@ -25,7 +25,7 @@ from shoal.core.interrupts import Failed
 from shoal.distributed.directory import Workspace
 from shoal.experiment.files import load
 from shoal.run.checkpoint import Checkpoints
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 RUN = {"generations": 3, "select": "winner_takes_all", "shards": 4}
 

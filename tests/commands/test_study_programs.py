@@ -15,7 +15,7 @@ from support.runs import SETTINGS, same_run
 from shoal.experiment.experiment import Experiment
 from shoal.members.devices import Program
 from shoal.records.screen import Output
-from shoal.run.loop import train
+from shoal.run.train import train
 from shoal.study.scheduler import run_study
 
 pytestmark = pytest.mark.compiles

@@ -33,7 +33,7 @@ from shoal.records.callback import Callback, Start
 from shoal.records.console import Display
 from shoal.records.generation import Generation
 from shoal.records.screen import Screen
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 
 def lineage(run: Path, generation: int) -> dict[int, dict[str, Any]]:

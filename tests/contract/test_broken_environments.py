@@ -23,7 +23,7 @@ from shoal.core.spec import Spec
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.error_boundary import callbacks_attributed, with_error_boundary
 from shoal.environments.host import HostEnvironment
-from shoal.run.loop import resume
+from shoal.run.train import resume
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
 

@@ -14,7 +14,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.population import PopulationStats, Seed, Selection
 from shoal.core.space import Range
-from shoal.run.loop import train
+from shoal.run.train import train
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
 

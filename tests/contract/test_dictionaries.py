@@ -34,7 +34,7 @@ from shoal.experiment.plan import make_plan
 from shoal.methods.dvd import Dvd
 from shoal.rl.independent import independent
 from shoal.run.champion import load_champion
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 ACTIONS = dict(kinds(EVERY))
 ORDER = sorted(SHAPES)  # in which arrays stand side by side where nobody says otherwise

@@ -34,7 +34,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.report.schedule import schedule
 from shoal.rl.independent import independent
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.study.replay import replay
 
 OTHERS = np.array([0, 2, 3])  # all but member 1, the one that tests touch

@@ -30,7 +30,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.files import dump, load
 from shoal.methods import METHODS
 from shoal.run.champion import load_champion
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
 

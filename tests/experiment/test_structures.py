@@ -26,7 +26,7 @@ from shoal.report.best import single
 from shoal.report.load_run import load_run
 from shoal.report.run import read_run
 from shoal.run.champion import load_members
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 LAYERS: dict[str, Any] = {"layers": {"choices": [[8], [4, 4]]}}
 HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "between": "none"}

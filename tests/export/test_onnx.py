@@ -28,7 +28,7 @@ from shoal.export import onnx_file
 from shoal.export.onnx_file import write_onnx
 from shoal.export.program import program_of, write_npz
 from shoal.run.champion import Champion, load_champion
-from shoal.run.loop import train
+from shoal.run.train import train
 
 IMAGE = (36, 40, 3)
 DTYPES = {"tensor(float)": np.float32, "tensor(bool)": np.bool_}

@@ -22,7 +22,7 @@ from shoal.export.onnx_file import write_onnx
 from shoal.export.program import write_npz
 from shoal.export.sampling import numbers_of, with_numbers
 from shoal.run.champion import Champion
-from shoal.run.loop import train
+from shoal.run.train import train
 
 SAMPLES = 40_000
 CHANCE = 1e-4  # that a sound file fails; the seeds are fixed

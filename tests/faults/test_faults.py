@@ -22,7 +22,7 @@ from support.ancestry import check_ancestry
 from support.runs import COMMAND, mpiexec, same_run, settings, start, tiny
 
 from shoal.experiment.experiment import Checkpoint
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 pytestmark = pytest.mark.slow
 FAULTS = 160

@@ -30,7 +30,7 @@ from shoal.launch.local import Local, _env
 from shoal.launch.slurm_jobs import SlurmJobs
 from shoal.records.callback import Callback
 from shoal.records.screen import Screen
-from shoal.run.loop import train
+from shoal.run.train import train
 
 MEMBERS = 4
 

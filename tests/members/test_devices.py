@@ -30,7 +30,7 @@ from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout, covered
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Setup
 from shoal.rl.independent import independent
-from shoal.run.loop import train
+from shoal.run.train import train
 
 
 @pytest.mark.parametrize(("members", "devices"), [(1, 1), (2, 2), (3, 1), (5, 1), (8, 2)])

@@ -13,7 +13,7 @@ from support.runs import tiny
 from shoal.records import notebook
 from shoal.records.console import Display
 from shoal.records.screen import Screen
-from shoal.run.loop import train
+from shoal.run.train import train
 
 GENERATIONS = 4
 

@@ -16,7 +16,7 @@ from shoal.records import tensorboard
 from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
 from shoal.records.tensorboard import TensorBoard
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 
 def test_what_keeps_it_from_writing_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from shoal.core.errors import BadInput
 from shoal.core.extras import install
 from shoal.experiment.experiment import WeightsAndBiases
 from shoal.records.tensorboard import TensorBoard
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 
 class Run:

@@ -25,7 +25,7 @@ from shoal.rl.config import NetworkConfig
 from shoal.rl.masks import ActionMask
 from shoal.rl.networks import categorical
 from shoal.run.champion import load_champion
-from shoal.run.loop import train
+from shoal.run.train import train
 
 SPACES = {"one": Discrete(4), "several": MultiDiscrete((3, 2))}
 MASKS = {"one": [[1, 0, 1, 1], [0, 1, 0, 0]], "several": [[1, 0, 1, 0, 1], [0, 1, 0, 1, 1]]}

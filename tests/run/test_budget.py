@@ -21,7 +21,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan, planned
 from shoal.records.callback import Callback
 from shoal.run.context import State
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 
 @pytest.fixture(scope="module")

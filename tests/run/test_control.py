@@ -16,7 +16,7 @@ from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.run import control
 from shoal.run import start as beginning
 from shoal.run.control import Control
-from shoal.run.loop import train
+from shoal.run.train import train
 
 
 @pytest.fixture

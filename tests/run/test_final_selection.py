@@ -32,7 +32,7 @@ from shoal.report.page import write_report
 from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.run.workspace_selection import FILE, best_of_workers
 
 ES = {"method": "es", "config": {"layers": [8]}}
@@ -172,7 +172,7 @@ def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monke
 
     whole = train(tiny(tmp_path / "whole", generations=4, final_episodes=32)).summary
     with monkeypatch.context() as patch:
-        patch.setattr("shoal.run.generations.final_evaluation", dies)
+        patch.setattr("shoal.run.loop.final_evaluation", dies)
         with pytest.raises(KeyboardInterrupt):
             train(tiny(tmp_path / "run", generations=4, final_episodes=32))
     again = resume(tmp_path / "run").summary

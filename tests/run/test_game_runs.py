@@ -27,7 +27,7 @@ from shoal.experiment.plan import make_plan
 from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
 from shoal.run.champion import Champion, load_champion, load_members
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.run.workspace_selection import best_of_workers
 
 KUHN: dict[str, Any] = {"env": "kuhn", "fitness": {}, "generations": 4}

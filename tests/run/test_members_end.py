@@ -25,9 +25,9 @@ from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
-from shoal.run import generations
+from shoal.run import loop
 from shoal.run.context import State
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.run.warm_start import read_warm_start
 from shoal.study.replay import follower
 
@@ -150,7 +150,7 @@ def test_a_race_that_spends_the_budget_makes_the_generation_the_last(tmp_path: P
         state.shard.count_evaluation(10**4 * (state.done == 1))
         return shared._replace(evaluation_steps=state.shard.evaluation_steps)
 
-    monkeypatch.setattr(generations, "after_race", spends)
+    monkeypatch.setattr(loop, "after_race", spends)
     train(halving(tmp_path / "run", generations=20, budget=10**4))
     assert alive(tmp_path / "run") == [4, 4]
     assert len(json.loads((tmp_path / "run/checkpoints/00000001/manifest.json").read_text())["last"]) > 1

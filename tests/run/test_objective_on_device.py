@@ -23,7 +23,7 @@ from shoal.environments.device import DeviceEnvironment
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.plan import make_plan
 from shoal.run.final_selection import sequential_halving
-from shoal.run.loop import train
+from shoal.run.train import train
 
 LENGTH, STEP = 5, 0.25
 IDLE = {"agent": clocked, "config": {}}  # whoever learns is measured as whoever does not

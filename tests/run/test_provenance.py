@@ -19,8 +19,8 @@ from support.runs import Signals, flags, rows, shoal, tiny
 from shoal import __version__
 from shoal.experiment.experiment import Fitness
 from shoal.report.page import write_report
-from shoal.run.loop import resume, train
 from shoal.run.provenance import checked_out, command
+from shoal.run.train import resume, train
 
 
 def git(folder: Path, *words: str) -> str:

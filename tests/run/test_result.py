@@ -18,7 +18,7 @@ from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.protocol import Outcome
 from shoal.members.rollouts.device import DeviceRollouts
 from shoal.run.evaluation import evaluate
-from shoal.run.loop import train
+from shoal.run.train import train
 
 
 @pytest.fixture

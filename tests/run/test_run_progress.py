@@ -17,7 +17,7 @@ from support.runs import record, rows, tiny
 
 from shoal.core.space import Range
 from shoal.records.callback import Callback
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 
 OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "independent", "space": {}}  # two updates an interval
 DECAY = {"rate": 2.0, "rate_end_factor": 0.0}

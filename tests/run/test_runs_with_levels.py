@@ -15,7 +15,7 @@ from support.runs import COMMAND, flags, mpiexec, record, rows, same_run, shoal,
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Fitness
 from shoal.run.evaluation import evaluate
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.study.replay import replay
 
 ON_DEVICE, ON_HOST = "support.numbered:on_device", "support.numbered:on_host"

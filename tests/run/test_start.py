@@ -26,8 +26,8 @@ from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
 from shoal.run.control import Control
-from shoal.run.loop import resume, train
 from shoal.run.start import begin, enter
+from shoal.run.train import resume, train
 from shoal.run.warm_start import read_warm_start
 from shoal.study import replay
 

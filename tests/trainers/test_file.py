@@ -15,7 +15,7 @@ from shoal.commands.doctor.checks import warm_start
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import planned
-from shoal.run.loop import resume, train
+from shoal.run.train import resume, train
 from shoal.run.warm_start import read_warm_start
 from shoal.trainers.trainers import TrainerProcesses
 

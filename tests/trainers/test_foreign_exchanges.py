@@ -15,7 +15,7 @@ from support.runs import COMMAND, mpiexec, rows, shoal, tiny
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import dump
 from shoal.report.schedule import schedule
-from shoal.run.loop import train
+from shoal.run.train import train
 from shoal.trainers.trainers import TrainerProcesses
 
 HERE = sys.executable if importlib.util.find_spec("stable_baselines3") else ""

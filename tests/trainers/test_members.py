@@ -41,8 +41,8 @@ from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.run.champion import load_champion
 from shoal.run.checkpoint import read_manifest
-from shoal.run.loop import resume, train
 from shoal.run.members import read_members
+from shoal.run.train import resume, train
 from shoal.trainers.process import TrainerProcess
 from shoal.trainers.remote import RemoteTrainer
 from shoal.trainers.trainers import TrainerProcesses, is_trainer

@@ -24,8 +24,8 @@ from shoal.experiment.experiment import Experiment
 from shoal.rl.masks import ActionMask
 from shoal.rl.networks import choice
 from shoal.run.champion import load_champion
-from shoal.run.loop import train
 from shoal.run.members import read_members
+from shoal.run.train import train
 from shoal.testing import TrainerContract
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.trainers import own_folders

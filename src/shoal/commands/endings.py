@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from shoal.records.callback import Callback
-    from shoal.run.loop import Result
+    from shoal.run.result import Result
 
 WIDE = 1000  # characters in a line of a file or a pipe
 

@@ -1,138 +1,242 @@
-"""Runs as a whole: from their start or a checkpoint to their result."""
+"""The loop: train, evaluate, share, decide, apply, record, save. There is one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from functools import partial
-from os import PathLike
-from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from shoal.core import run_files
-from shoal.core.backend import on_jax
-from shoal.core.errors import BadField
-from shoal.core.interrupts import Failed, Interrupted, on_signal
-from shoal.distributed.processes import make_processes, workspace_of
-from shoal.experiment.changes import going_on
-from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, load
-from shoal.experiment.rules import check
-from shoal.records.callback import Callback
+from shoal.core.contenders import Contenders
+from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed, Interrupted
+from shoal.core.keys import derive
+from shoal.core.population import Decision, DistributionUpdate, PopulationStats
+from shoal.distributed.synchronous import Evolved, KnownMembers
+from shoal.environments.error_boundary import callbacks_attributed
+from shoal.records.callback import Start
+from shoal.records.generation import Generation
+from shoal.records.jsonl import last_line
 from shoal.run.context import Context, State
-from shoal.run.control import Control
-from shoal.run.generations import run_generations
-from shoal.run.result import Result
-from shoal.run.start import begin, done_already, enter, restore
-from shoal.run.workspace_selection import select_among_workers
+from shoal.run.final_evaluation import final_evaluation
+from shoal.run.final_selection import episodes_of, places
+from shoal.run.race import after_race
+from shoal.run.result import as_json
+from shoal.run.rundir import Totals
+from shoal.run.start import to_save
+
+REST = 0.25  # seconds between two times that files are written, at least: shorter generations are written together
 
 
-def train(
-    experiment: Experiment | str | PathLike[str], callbacks: Sequence[Callback] = (), progress: bool = False
-) -> Result:
-    """Train from the start and return the Result. In a shared directory, a worker that exists already resumes.
+def run_generations(c: Context, state: State) -> dict[str, Any]:
+    """The loop, and what result.json says of it.
 
-    experiment: the object, or the path of its file
-    callbacks: receive the events of the run, and may end it after a generation; it can then be resumed
-    progress: show the table that the command shows
-
-    Raises BadInput for an invalid experiment, Interrupted after a signal, Failed if a file cannot be written or the
-    environment fails.
+    Whoever calls it keeps no `state`, whose members may end.
     """
-
-    def go(context: Context) -> Result:
-        worker = context.processes.run_dir  # one that was here before goes on
-        known = worker is not None and (worker / run_files.EXPERIMENT).exists()
-        return _go_on(context, True) if known else _to_the_end(context, begin)
-
-    made = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
-    return _run(made, callbacks, progress, go)
-
-
-def resume(
-    run_dir: str | Path,
-    generations: int | None = None,
-    callbacks: Sequence[Callback] = (),
-    trust_code: bool = False,
-    progress: bool = False,
-    **given: Any,
-) -> Result:
-    """Continue a run from its newest complete checkpoint, up to `generations` in all, and return the Result.
-
-    trust_code: import code that the run names and that is not Shoal's
-    callbacks, progress: as for `train`
-    given: fields that `shoal resume --set` may change, and objects without an importable name that the run started with
-
-    With device environments the result equals that of a run that was never stopped, bit for bit; with host environments
-    new episodes begin. A run that is done and gets no more generations returns its result at once. Raises BadInput if
-    there is nothing to continue, and all that `train` raises.
-    """
-    file = Path(run_dir).absolute() / run_files.EXPERIMENT
-    experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
-    if generations is not None:
-        for limit in experiment.ends_by:
-            if limit != "generations":
-                problem = f"{run_dir} ends with its {limit}"
-                raise BadField("generations", problem, f"give it another one with --set {limit}=N")
-        experiment = replace(experiment, generations=generations)
-    if experiment.exchange.name == "directory":
-        there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))
-        experiment = replace(experiment, exchange=there, run_dir=None)
-    with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
-        return _run(experiment, callbacks, progress, partial(_go_on, trusted=trust_code))
-
-
-def _run(
-    experiment: Experiment, callbacks: Sequence[Callback], progress: bool, go: Callable[[Context], Result]
-) -> Result:
-    """One run in one process, open to signals; in the end everything is given back."""
-    control = Control([*callbacks, *_asked(experiment, progress)])
-    check(experiment)  # before MPI is there, which an error ends for good
-    with (
-        on_signal(control.interrupt, control.attend),
-        make_processes(experiment, control.attend, control.note) as processes,
-        on_jax(),
-        ExitStack() as held,
-    ):
-        context = enter(experiment, control, processes, held)
-        result = go(context)
-        context.living.close()
-        if (workspace := processes.ended_workspace) and context.experiment.fitness.final_selection:
-            select_among_workers(workspace, context.plan, control.pause, control.note)
-        return result
-
-
-def _asked(experiment: Experiment, progress: bool) -> Iterator[Callback]:
-    """The callbacks that a call and an experiment ask for. Raises BadInput."""
-    if progress:
-        from shoal.records.console import Display
-        from shoal.records.screen import Screen
-
-        yield Display(Screen())
-    if experiment.wandb is not None:
-        from shoal.records.wandb_runs import WandbRuns
-
-        yield WandbRuns(experiment.wandb)
-
-
-def _go_on(c: Context, trusted: bool) -> Result:
-    """Continue a run from its newest checkpoint; if it is done, return its result."""
-    if summary := done_already(c):
-        c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
-        return Result(c.files.path, summary, c.leading, already=True)
-    return _to_the_end(c, partial(restore, trusted=trusted))
-
-
-def _to_the_end(c: Context, first: Callable[[Context], State]) -> Result:
-    """Run all generations from the `first` state, then the champion's final evaluation."""
+    saving: Future | None = None
+    summary, made_by = None, last_line(c.files.path / run_files.PROVENANCE)
+    held, written = list[Generation](), -math.inf  # those that are not written yet; when the last ones were
     try:
-        summary = run_generations(c, first(c))
-    except OSError as error:
-        raise Failed(c.files.path, c.files.reason(error)) from error
-    except Interrupted:
+        with callbacks_attributed(c.experiment.env_name), ThreadPoolExecutor(1, "saver") as saver:
+            for callback in c.control.callbacks:
+                callback.on_training_start(Start(c.plan, c.devices, c.files.path, state.done, c.control.note, made_by))
+            try:
+                while not state.over(c.plan):
+                    state, event, as_last = _run_generation(c, state)
+                    stop, rested = state.stop and not state.over(c.plan), time.perf_counter() - written >= REST
+                    enough, due = _record(c, state, event, stop, rested)
+                    if enough:
+                        state = state._replace(contenders=as_last())
+                    del as_last  # and with it what members had learned before they copied
+                    held += [event] * c.leading
+                    if due or (held and rested):
+                        if saving is not None:
+                            _wait(c, saving)
+                        saving = _save(c, state, saver, held, due)
+                        held, written = [], time.perf_counter()
+                    if stop:
+                        raise Interrupted(c.files.path, agreed=True, leading=c.leading)
+                    if enough:
+                        break
+            finally:
+                if saving is not None:
+                    _wait(c, saving)  # an interrupted run can be resumed from it, so a failure to write it matters more
+                c.files.record(held)
+            if reached := state.stopped_by(c.plan):
+                c.control.note(f"the run ends after generation {state.done}: {reached}")
+            summary = final_evaluation(c, state) | {"provenance": made_by}
+            if c.leading:
+                c.files.write(run_files.RESULT, as_json(summary))
+            c.processes.exchange.broadcast("done")
+    except BadInput as error:
+        if c.files.checkpoints.generations():
+            raise Failed(c.files.path, error) from error
         raise
-    except Exception:
-        c.files.discard_unborn()  # with what the callbacks wrote
-        raise
-    return Result(c.files.path, summary, c.leading)
+    finally:
+        for callback in c.control.callbacks:
+            callback.on_training_end(summary)
+    return summary
+
+
+def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callable[[], Contenders]]:
+    """One generation of all members: train, evaluate, share, decide, apply; and the record of it.
+
+    With it a function that gives the contenders if it turns out to be the last one, until members train on.
+    """
+    generation, members, shard = state.done, state.members, state.shard
+    times = [(time.perf_counter(), shard.compile_seconds)]
+    c.control.iterations = iterations = c.plan.length(generation, len(shard.uid), state.steps)
+    c.control.enter(generation, "train")
+    c.control.attend()  # before anything is compiled
+    spent = state.steps + state.evaluation_steps
+    progress = c.plan.progress_before(generation, len(shard.uid), spent, state.clock)
+    metrics = shard.train(generation, iterations, c.control.chunk, progress)
+    times.append((time.perf_counter(), shard.compile_seconds))
+    c.control.enter(generation, "evaluate")
+    metrics |= shard.evaluate(generation)
+    times.append((time.perf_counter(), shard.compile_seconds))
+    c.control.enter(generation, "evolve")
+    shared = members.share(metrics, c.control.stop or c.processes.stopped, state.seconds)
+    steps = state.ended_steps + int(shared.stats.steps.sum())
+    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)
+    shared = shared._replace(members=shared.members._replace(progress=done))
+    length = _episode_length(c, state, shared, steps)
+    shared = after_race(c, state, shared)
+    trend = state.trend.after(shared.stats.best, shared.stats.best_tie)
+    done = c.plan.progress(generation + 1, steps + shared.evaluation_steps, shared.seconds)  # the race makes steps too
+    # The last one for all that is known; who is stopped now may be given an end that is reached already.
+    last = done >= 1 or bool(c.experiment.stop.reached(trend)) or shared.stop
+    key = derive((c.experiment.seed,), generation, "decide")
+
+    def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
+        return c.plan.evolver.decide(key, state.evolution, stats.ranked(), mine)
+
+    evolved, before = members.evolve(shared, decide), state.contenders
+
+    def contenders(last: bool) -> Contenders:
+        wanted = before.wanted(shared.stats, places(episodes_of(c.experiment, steps, length)) if last else 0)
+        return before.joined(shared.stats, wanted, evolved.learned(wanted), last)
+
+    times.append((time.perf_counter(), shard.compile_seconds))
+    c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
+    after = state._replace(
+        evolution=evolved.evolution,
+        contenders=contenders(last),
+        trend=trend,
+        done=generation + 1,
+        steps=steps,
+        evaluation_steps=shared.evaluation_steps,
+        clock=shared.seconds,
+        episode_length=length,
+        stop=shared.stop,
+        publish=evolved.publish,
+    )
+    event = _event(after, shared, evolved, times, steps - state.steps)
+    return _without(c, after, evolved.ends) if evolved.ends else after, event, partial(contenders, True)
+
+
+def _episode_length(c: Context, state: State, shared: KnownMembers, steps: int) -> float:
+    """Mean steps of the episodes that measured a generation, with those of all so far; 0 where that is not known."""
+    measured = c.plan.evaluation.purposes * int(shared.stats.episodes.sum())  # stats count those of one purpose
+    training = c.experiment.fitness.source == "training"
+    new = steps - state.steps if training else shared.evaluation_steps - state.evaluation_steps
+    return new / measured if measured else 0.0
+
+
+def _without(c: Context, state: State, ends: Sequence[int]) -> State:
+    """Go on without the members at some rows; the others are as they were."""
+    before, states, steps = state.shard, state.shard.state(), state.shard.stats().steps
+    compiling = state.compile_seconds
+    members = c.members([np.delete(before.uid, ends)])
+    members.shard.restore(states, state.done - 1)
+    return state._replace(
+        members=members,
+        ended_steps=state.ended_steps + int(steps[list(ends)].sum()),
+        earlier_compiling=compiling,
+    )
+
+
+def _event(
+    state: State, shared: KnownMembers, evolved: Evolved, times: list[tuple[float, float]], steps: int
+) -> Generation:
+    """Make the record of a generation. times: between its phases, the clock and the seconds of compiling so far;
+    steps: those that were made in it."""
+    whole, compiling = np.diff(times, axis=0).T
+    phases = dict(zip(("train", "evaluate", "evolve"), (whole - compiling).tolist(), strict=True))
+    explored = np.zeros(len(shared.stats.uid), bool)
+    for name, values in evolved.hyper.items():
+        explored |= values != evolved.parents.hyper[name]
+    common = {name: np.full(len(shared.stats.uid), x, np.float32) for name, x in evolved.metrics.items()}
+    return Generation(
+        generation=state.done - 1,
+        stats=shared.stats,
+        parents=evolved.parents,
+        hyper=evolved.hyper,
+        explored=explored,
+        metrics=shared.metrics | common,
+        steps=state.steps,
+        evaluation_steps=state.evaluation_steps,
+        champion=state.champion,
+        timing={
+            "seconds": state.seconds,
+            "compile": float(compiling.sum()),
+            **phases,
+            "steps_per_second": steps / whole.sum(),
+        },
+    )
+
+
+def _record(c: Context, state: State, event: Generation, stop: bool, rested: bool) -> tuple[bool, bool]:
+    """Tell the callbacks. Returns whether one of them wants no more, and whether a checkpoint is due; for all processes
+    alike."""
+    enough = due = False
+    if c.leading:
+        began, every = time.perf_counter(), c.experiment.checkpoint.every
+        answers = [callback.on_generation_end(event) for callback in c.control.callbacks]
+        event.timing["record"] = time.perf_counter() - began
+        enough = any(answer is not None and not answer for answer in answers)
+        due = enough or stop or state.over(c.plan) or (rested if every is None else state.done % every == 0)
+    enough, due = json.loads(c.processes.exchange.broadcast(json.dumps([enough, due])))
+    return enough, due
+
+
+def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Generation], due: bool) -> Future:
+    """Write some generations, a new champion, and a checkpoint where one is due; and then show the generation to others, in
+    a thread: who is stopped in between does not go back behind what others have seen."""
+    generation, manifest = state.done - 1, None
+    parts = to_save(c, state) if due else {}
+    if due and c.leading:
+        told = state.contenders
+        uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
+        earlier, last = ([one.about() for one in some] for some in (told.earlier, told.last))
+        of_selection = earlier, last, told.smoothed, told.measured, state.trend, state.episode_length
+        manifest = asdict(Totals(state.seconds, state.compile_seconds, state.steps, *of_selection, uids))
+    champion, publish = state.champion if c.leading else None, state.publish
+    all_parts = 1 + (c.plan.shards if c.plan.shards > 1 else len(state.shard.state()))
+
+    def write() -> None:
+        c.files.record(held)
+        c.files.save(generation, parts, manifest, all_parts, champion, c.plan.kind.spec)
+        if parts:
+            publish()
+
+    return saver.submit(write)
+
+
+def _wait(c: Context, saving: Future) -> None:
+    """Wait for a checkpoint; it may wait for other processes."""
+    late = c.processes.exchange.watch()
+    while not saving.done():
+        if c.control.abandon:
+            c.control.attend()
+        if c.files.checkpoints.waits:
+            late()
+        time.sleep(0.0005)
+    saving.result()

@@ -25,7 +25,8 @@ from shoal.records.callback import Callback
 from shoal.report.lineage import Lineage
 from shoal.report.run import read_run
 from shoal.report.schedule import no_schedule, schedule_of
-from shoal.run.loop import Result, train
+from shoal.run.result import Result
+from shoal.run.train import train
 from shoal.trainers.live import LIVE, translate
 
 

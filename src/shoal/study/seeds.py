@@ -19,8 +19,8 @@ from shoal.members.devices import prepare
 from shoal.members.trace_cache import trace_cache
 from shoal.records.callback import Callback
 from shoal.report.page import write_report
-from shoal.run.loop import resume, train
 from shoal.run.start import numbered, run_name
+from shoal.run.train import resume, train
 from shoal.study.results import NotOurs, begun
 
 

@@ -23,7 +23,7 @@ from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
 from shoal.report.words import duration
-from shoal.run.loop import train
+from shoal.run.train import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import TrainerFailed
