@@ -17,7 +17,7 @@ from unittest.mock import patch
 import numpy as np
 from common import table
 
-from shoal.core.contenders import ChampionSoFar, Contenders, SmoothedFitness
+from shoal.core.candidates import Candidate, Candidates, SmoothedFitness
 from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.members.acting import Policy
@@ -65,28 +65,32 @@ def main() -> None:
 
 def scores(task: str, members: int, method: str, seed: int, count: int) -> list[float]:
     """The mean returns of the champions of a run, in the order of WAYS."""
-    fittest: list[ChampionSoFar] = []  # the best member of each of the four fittest generations
+    fittest: list[Candidate] = []  # the best member of each of the four fittest generations
     found: list[float] = []
-    joined, wanted, final_evaluation = Contenders.joined, Contenders.wanted, loop.final_evaluation
+    with_generation, rows_to_add, final_evaluation = (
+        Candidates.with_generation,
+        Candidates.rows_to_add,
+        loop.final_evaluation,
+    )
 
-    def wanted_always(self: Contenders, stats: PopulationStats, last: int) -> list[int]:
-        return wanted(self, stats, max(last, 1))
+    def always_add_one(self: Candidates, stats: PopulationStats, last: int) -> list[int]:
+        return rows_to_add(self, stats, max(last, 1))
 
     def noted(
-        self: Contenders, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool
-    ) -> Contenders:
+        self: Candidates, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool
+    ) -> Candidates:
         best = zip(rows[:1], learned[:1], strict=True)
-        fittest.extend(ChampionSoFar.at(stats, row, SmoothedFitness(), what) for row, what in best)
+        fittest.extend(Candidate.at(stats, row, SmoothedFitness(), what) for row, what in best)
         fittest.sort(key=lambda one: -one.fitness)
         del fittest[4:]
-        return joined(self, stats, rows, learned, last)
+        return with_generation(self, stats, rows, learned, last)
 
     def evaluated(c: Any, state: Any) -> dict[str, Any]:
         summary = final_evaluation(c, state)
         policies = [Policy(one.learned, one.hyper) for one in fittest]
         played = state.shard.test(policies, (seed, 1), 25, "").returns
         episodes = loop.episodes_of(c.experiment, state.steps, state.episode_length)
-        champion, _ = select_champion(c.experiment, state.shard, state.contenders.entrants, episodes)
+        champion, _ = select_champion(c.experiment, state.shard, state.candidates.ordered, episodes)
         three = [policies[0], policies[int(played.mean(1).argmax())], Policy(champion.learned, champion.hyper)]
         found.extend(state.shard.test(three, (seed, 2), 256, "").returns.mean(1))
         return summary
@@ -97,8 +101,8 @@ def scores(task: str, members: int, method: str, seed: int, count: int) -> list[
     fitness = Fitness(episodes=8)
     with (
         tempfile.TemporaryDirectory() as folder,
-        patch.object(Contenders, "wanted", wanted_always),
-        patch.object(Contenders, "joined", noted),
+        patch.object(Candidates, "rows_to_add", always_add_one),
+        patch.object(Candidates, "with_generation", noted),
         patch.object(loop, "final_evaluation", evaluated),
     ):
         train(

@@ -23,7 +23,7 @@ from support.synthetic_run import write_run
 from support.whole_run import PARTS, SPEC, write_whole_run
 
 from shoal.core.atomic import Staging, seal
-from shoal.core.contenders import NOBODY
+from shoal.core.candidates import NO_CANDIDATE
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.files import load
@@ -213,7 +213,7 @@ def resume(run: Path) -> Any:
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
     told = read_totals(manifest, "")
     learned = state["run"]["earlier"]
-    best = replace(champion_of_manifest(told.earlier[0], ""), learned=learned[0]) if told.earlier else NOBODY
+    best = replace(champion_of_manifest(told.earlier[0], ""), learned=learned[0]) if told.earlier else NO_CANDIDATE
     with closing(files):
         files.reopen(experiment, {}, manifest["generation"] + 1, best, SPEC)
     return None if notes else manifest["generation"]  # a note: the newest checkpoint was not taken, but one before it

@@ -15,7 +15,7 @@ from support.runs import at_work, tiny
 from support.whole_run import SPEC
 
 from shoal.core.atomic import seal
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.experiment.build import make_environment, make_learner
 from shoal.experiment.files import dump
@@ -43,7 +43,7 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))
     with at_work(tmp_path) as staging:
-        save(tmp_path / "champion", ChampionSoFar(learned, 2, 5, 0.5, hyper), spec, staging)
+        save(tmp_path / "champion", Candidate(learned, 2, 5, 0.5, hyper), spec, staging)
     found = evaluate(tmp_path, 5, trust_code=True)
     assert found["episodes"] == 5 and found["selection_fitness"] == 0.5
     assert found["min"] <= found["mean"] <= found["max"] <= 1

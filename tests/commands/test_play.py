@@ -93,7 +93,7 @@ def run_of(tmp_path: Path) -> Callable[..., Path]:
         shapes = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         learned = jax.tree.map(lambda x: draw.normal(size=x.shape).astype(x.dtype), shapes)
         hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
-        best = champion.ChampionSoFar(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
+        best = champion.Candidate(learned, uid=0, generation=0, fitness=1.0, hyper=hyper)
         with at_work(folder) as staging:
             champion.save(folder / "champion", best, parts.environment.spec, staging)
         parts.shard.close()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from shoal.core.atomic import Staging, write_file
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed.directory import Workspace
@@ -32,13 +32,13 @@ class Life:
         self.space.join("a")
         self.files = RunDirectory(path / "workers" / "a", 2, self.space.staging)
         self.files.path.mkdir(exist_ok=True)
-        self.files.reopen(Experiment(seed=number), {}, 3, ChampionSoFar(), SPEC)
+        self.files.reopen(Experiment(seed=number), {}, 3, Candidate(), SPEC)
 
     def go_on(self, generation: int) -> None:
         row, state = {"generation": generation, "number": self.number}, np.full(50, self.number, np.uint8)
         self.files.lineage.write([row])
         self.files.metrics.write([row])
-        best = ChampionSoFar({"x": state}, 1, generation, float(self.number), {})
+        best = Candidate({"x": state}, 1, generation, float(self.number), {})
         self.files.save(generation, {"run": {"x": state}}, {"seconds": self.number}, 1, best, SPEC)
         self.space.publish(generation, ["uid"], np.array([[1.0]]), [state])
         self.files.write("result.json", str(self.number))

@@ -8,7 +8,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from shoal.core.contenders import Contenders
+from shoal.core.candidates import Candidates
 from shoal.core.population import PopulationStats
 from shoal.core.trend import Trend
 from shoal.distributed.synchronous import KnownMembers
@@ -55,8 +55,8 @@ def test_without_a_second_the_stats_stay_as_they_are() -> None:
     assert stats.ranked() is stats
 
 
-def test_contenders_join_in_this_order() -> None:
-    assert Contenders().wanted(successes([0, 0, 4, 0], [2, 3, 0, 1]), 4) == [2, 1, 0, 3]
+def test_candidates_are_added_in_this_order() -> None:
+    assert Candidates().rows_to_add(successes([0, 0, 4, 0], [2, 3, 0, 1]), 4) == [2, 1, 0, 3]
 
 
 def test_more_episodes_of_some() -> None:
@@ -113,16 +113,16 @@ def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
     assert course([4, 4, 4, 4] + [5, 4] * 6, [1.0] * 4 + [0.0, 1.0] * 6)[-1] == 12
 
 
-def test_contenders_of_earlier_generations_are_the_best_of_their_ties() -> None:
+def test_candidates_of_earlier_generations_are_the_best_of_their_ties() -> None:
     """Although nobody ever succeeds, and later ones have less of what breaks ties; or one success makes no difference."""
 
-    def after(counts: list[int], tie_breaker: list[float]) -> Contenders:
-        contenders = Contenders()
+    def after(counts: list[int], tie_breaker: list[float]) -> Candidates:
+        candidates = Candidates()
         for generation, (count, x) in enumerate(zip(counts, tie_breaker, strict=True)):
             stats = successes([count, 0], [x, x - 9])._replace(generation=np.full(2, generation))
-            rows = contenders.wanted(stats, 0)
-            contenders = contenders.joined(stats, rows, [None] * len(rows), False)
-        return contenders
+            rows = candidates.rows_to_add(stats, 0)
+            candidates = candidates.with_generation(stats, rows, [None] * len(rows), False)
+        return candidates
 
     falling = after([0] * 12, [float(-k) for k in range(12)])
     assert [one.generation for one in falling.earlier] == [0, 1, 2, 3, 11]

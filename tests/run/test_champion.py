@@ -14,7 +14,7 @@ import pytest
 from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
-from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.candidates import Candidate, Candidates
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
 from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
@@ -37,19 +37,19 @@ def stats(fitness: list[float], generation: int = 0) -> PopulationStats:
     return PopulationStats(whole, np.full(n, generation), whole, np.array(fitness), nothing, whole, hyper)
 
 
-def after(contenders: Contenders, fitness: list[float], last: int = 0) -> Contenders:
-    """The contenders, after a generation of members with such fitness."""
-    generation = contenders.measured
+def after(candidates: Candidates, fitness: list[float], last: int = 0) -> Candidates:
+    """The candidates, after a generation of members with such fitness."""
+    generation = candidates.measured
     found = stats(fitness, generation)
-    rows = contenders.wanted(found, last)
-    return contenders.joined(found, rows, [{"from": (generation, row)} for row in rows], last > 0)
+    rows = candidates.rows_to_add(found, last)
+    return candidates.with_generation(found, rows, [{"from": (generation, row)} for row in rows], last > 0)
 
 
 # --------------------------------------------------------------------------------------- who it is
 
 
 def test_the_best_is_remembered() -> None:
-    first = after(Contenders(), [1.0, 5.0, 3.0])
+    first = after(Candidates(), [1.0, 5.0, 3.0])
     best = after(first, [1.0, 3.0, 2.0]).champion
     assert (best.uid, best.generation, best.fitness, best.learned) == (11, 0, 5.0, {"from": (0, 1)})
     assert best.hyper == {"learning_rate": 0.125}
@@ -59,56 +59,56 @@ def test_the_best_is_remembered() -> None:
 
 def test_easy_episodes_of_one_generation_crown_nobody() -> None:
     """The smoothed fitness is the mean of the best of all at first, then an exponential one over about four: by hand."""
-    contenders = Contenders()
+    candidates = Candidates()
     smoothed = []
     for best in (1.0, 2.0, 9.0, 3.0, 4.0, 5.0, 6.0):
-        contenders = after(contenders, [0.0, best])
-        smoothed.append(contenders.smoothed.fitness)
+        candidates = after(candidates, [0.0, best])
+        smoothed.append(candidates.smoothed.fitness)
     by_hand = [1.0, 1.5, 4.0, 3.75, 3.8125, 4.109375, 4.58203125]
     assert smoothed == by_hand
-    assert [one.generation for one in contenders.earlier] == [6, 5, 2, 4]
-    assert [one.smoothed.fitness for one in contenders.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
-    assert contenders.champion.fitness == 6.0
+    assert [one.generation for one in candidates.earlier] == [6, 5, 2, 4]
+    assert [one.smoothed.fitness for one in candidates.earlier] == [by_hand[g] for g in (6, 5, 2, 4)]
+    assert candidates.champion.fitness == 6.0
 
 
 def test_no_fitness_is_too_large_for_smoothing() -> None:
-    contenders = after(after(Contenders(), [1.7e308, 0.0]), [-1.7e308, -1.7e308])
-    assert contenders.smoothed.fitness == 0.0
+    candidates = after(after(Candidates(), [1.7e308, 0.0]), [-1.7e308, -1.7e308])
+    assert candidates.smoothed.fitness == 0.0
 
 
 def test_the_fittest_stay_too() -> None:
     """What was learned once and lost since may have been no luck."""
-    contenders = Contenders()
+    candidates = Candidates()
     for best in (0.0, 12.0, 8.0, 9.0, 10.0, 11.0, 11.0, 11.0, 11.0):
-        contenders = after(contenders, [best, -1.0])
-    assert [one.generation for one in contenders.earlier] == [8, 7, 6, 5, 1]
-    assert [one.generation for one in contenders.entrants] == [8, 1, 7, 6, 5]
-    easy = after(contenders, [10.5, 0.0])
-    assert easy.wanted(stats([3.0, 2.0]), 0) == [], "neither"
+        candidates = after(candidates, [best, -1.0])
+    assert [one.generation for one in candidates.earlier] == [8, 7, 6, 5, 1]
+    assert [one.generation for one in candidates.ordered] == [8, 1, 7, 6, 5]
+    easy = after(candidates, [10.5, 0.0])
+    assert easy.rows_to_add(stats([3.0, 2.0]), 0) == [], "neither"
 
 
 def test_the_fittest_of_the_last_generation_join() -> None:
-    contenders = after(after(Contenders(), [2.0, 3.0]), [4.0, NAN, 6.0, 5.0, -1.0], last=3)
-    assert [one.uid for one in contenders.last] == [12, 13, 10]
-    entrants = [(one.generation, one.uid) for one in contenders.entrants]
-    assert entrants == [(1, 12), (0, 11), (1, 13), (1, 10)], "by turns, and each of them once"
-    assert after(contenders, [1.0, 1.0]).last == (), "a run that was given more generations has another last one"
+    candidates = after(after(Candidates(), [2.0, 3.0]), [4.0, NAN, 6.0, 5.0, -1.0], last=3)
+    assert [one.uid for one in candidates.last] == [12, 13, 10]
+    ordered = [(one.generation, one.uid) for one in candidates.ordered]
+    assert ordered == [(1, 12), (0, 11), (1, 13), (1, 10)], "by turns, and each of them once"
+    assert after(candidates, [1.0, 1.0]).last == (), "a run that was given more generations has another last one"
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 def test_no_champion_without_a_fitness(bad: float) -> None:
-    assert after(Contenders(), [bad, bad, bad], last=3) == Contenders()
-    best = after(Contenders(), [bad, -1e300, bad], last=3)
-    assert [one.uid for one in best.entrants] == [11]
+    assert after(Candidates(), [bad, bad, bad], last=3) == Candidates()
+    best = after(Candidates(), [bad, -1e300, bad], last=3)
+    assert [one.uid for one in best.ordered] == [11]
     assert after(best, [bad, bad, bad]) == replace(best, last=())
 
 
 def test_of_equals_the_latest() -> None:
     """It has trained longest."""
-    contenders = Contenders()
+    candidates = Candidates()
     for _ in range(6):
-        contenders = after(contenders, [1.0, 7.0, 7.0])
-    assert [(one.uid, one.generation) for one in contenders.earlier] == [(11, g) for g in (5, 4, 3, 2)]
+        candidates = after(candidates, [1.0, 7.0, 7.0])
+    assert [(one.uid, one.generation) for one in candidates.earlier] == [(11, g) for g in (5, 4, 3, 2)]
 
 
 # --------------------------------------------------------------------------------------- files
@@ -130,7 +130,7 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
     folder.mkdir(exist_ok=True)
     (folder / "experiment.yaml").write_text(dump(experiment))
     with at_work(folder) as staging:
-        save(folder / "champion", ChampionSoFar(learned, 2, 5, fitness, {"discount": 0.5}), spec, staging)
+        save(folder / "champion", Candidate(learned, 2, 5, fitness, {"discount": 0.5}), spec, staging)
     return agent, learned
 
 
@@ -292,7 +292,7 @@ def test_a_champion_that_is_replaced_while_it_is_read(
     """Its numbers and weights are those of one and the same."""
     spec = Spec((4,), "float32", Discrete(2))
     learned = champion_of(tmp_path, spec, fitness=1.0)[1]
-    better = ChampionSoFar(jax.tree.map(lambda x: x + 1, learned), 3, 6, 2.0, {"discount": 0.5})
+    better = Candidate(jax.tree.map(lambda x: x + 1, learned), 3, 6, 2.0, {"discount": 0.5})
     read, saved = getattr(*when), []
 
     def replaced(*arguments: Any) -> Any:

@@ -17,7 +17,7 @@ from support.cases import others_slow
 from support.messages import shown
 from support.runs import Signals, rows, tiny
 
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import derive
@@ -80,10 +80,10 @@ def test_ties_are_broken_as_in_the_run() -> None:
         def close(self) -> None:
             pass
 
-    entrants = [ChampionSoFar(learned=row, uid=row) for row in range(3)]
-    champion, about = select_champion(Experiment(), Played(), entrants, 3 * 2 * 8)
+    candidates = [Candidate(learned=row, uid=row) for row in range(3)]
+    champion, summary = select_champion(Experiment(), Played(), candidates, 3 * 2 * 8)
     assert champion.uid == 1
-    assert about["final_selection"]["champion"]["mean"] == 8 / 20
+    assert summary["final_selection"]["champion"]["mean"] == 8 / 20
 
 
 @given(st.integers(1, 300), st.integers(1, 20_000))
@@ -165,7 +165,7 @@ def test_the_last_of_two_rounds_is_the_champion(tmp_path: Path, told: list[list[
 
 
 def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its entrants lie in the checkpoint: the members of the last generation as they were before the last copies."""
+    """Its candidates lie in the checkpoint: the members of the last generation as they were before the last copies."""
 
     def dies(*arguments: Any) -> Any:
         raise KeyboardInterrupt

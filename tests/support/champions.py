@@ -12,7 +12,7 @@ from support.tiny import make_agent, space_of
 
 from shoal.agents.policy import policy
 from shoal.agents.ppo import ppo
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.spec import ActionSpace, Spec
 from shoal.core.types import Agent
 from shoal.experiment.experiment import Experiment
@@ -29,7 +29,7 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
         return (0.5 * drawn if x.ndim > 1 else 0.1 * np.abs(drawn)).astype(x.dtype)  # deviations are positive
 
     learned = jax.tree.map(draw, jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned)
-    return Champion(by_agent(agent, spec), spec, ChampionSoFar(learned, 3, 7, 1.5), Experiment())
+    return Champion(by_agent(agent, spec), spec, Candidate(learned, 3, 7, 1.5), Experiment())
 
 
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:

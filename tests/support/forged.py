@@ -9,7 +9,7 @@ from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 from support.whole_run import LEARNED, SPEC
 
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.experiment.files import dump
 from shoal.run.champion import save
 
@@ -19,7 +19,7 @@ def forged(run: Path, **fields: Any) -> Path:
     experiment = tiny(env="gymnax:CartPole-v1", hyper={}, space={"learning_rate": [1e-4, 1e-2, "log"]})
     write_run(run, population=4, generations=2)
     with at_work(run) as staging:
-        save(run / "champion", ChampionSoFar(LEARNED, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
+        save(run / "champion", Candidate(LEARNED, 1, 1, 9.0, {"learning_rate": 1e-3}), SPEC, staging)
     whole = tiny(**{"env": experiment.env, "hyper": {}, "space": experiment.space} | fields)
     (run / "experiment.yaml").write_text(dump(whole))
     return run

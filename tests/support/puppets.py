@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from shoal.core.atomic import read_or_nothing, write_file
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed import lease
@@ -61,7 +61,7 @@ def puppet(path: Path, name: str) -> None:
     uid = space.slot * MEMBERS + np.arange(MEMBERS)
     space.check_past(max(saved, default=-1) + 1, uid)
     if (files.path / "experiment.yaml").exists():
-        files.reopen(Experiment(), {}, max(saved, default=-1) + 1, ChampionSoFar(), SPEC)
+        files.reopen(Experiment(), {}, max(saved, default=-1) + 1, Candidate(), SPEC)
     else:
         files.create(Experiment(), {})
     draw, counts, generation = random.Random(uuid.uuid4().int), Counter(), max(saved, default=-1) + 1

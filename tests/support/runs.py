@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from shoal.cli import main
 from shoal.core.atomic import Staging
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.population import PopulationStats
 from shoal.distributed.exchange import Exchange
 from shoal.distributed.processes import Processes
@@ -152,7 +152,7 @@ def ended(
     numbers: Any = {
         "steps": 64 * n,
         "evaluation_steps": 0,
-        "champion": ChampionSoFar(),
+        "champion": Candidate(),
         "timing": {"steps_per_second": 10.0, "compile": compiling, "seconds": 1.0},
     }
     return Generation(generation, stats, stats, stats.hyper, np.zeros(n, bool), metrics or {}, **numbers)

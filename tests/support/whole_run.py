@@ -11,7 +11,7 @@ import numpy as np
 from support.runs import at_work, tiny
 from support.synthetic_run import write_run
 
-from shoal.core.contenders import ChampionSoFar, SmoothedFitness
+from shoal.core.candidates import Candidate, SmoothedFitness
 from shoal.core.spec import Discrete, Spec
 from shoal.core.trend import Trend
 from shoal.experiment.build import make_learner
@@ -33,10 +33,10 @@ def write_whole_run(path: Path) -> Path:
     """Records of three generations, checkpoints of two, a champion, and a result."""
     write_run(path, population=4, generations=3)
     result = (path / "result.json").read_bytes()
-    best = ChampionSoFar(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
+    best = Candidate(LEARNED, 1, 2, 30.0, {name: float(x) for name, x in AGENT.hyper._asdict().items()})
     with at_work(path) as staging:
         files = RunDirectory(path, 3, staging)
-        files.reopen(tiny(), {}, 3, ChampionSoFar(), SPEC)
+        files.reopen(tiny(), {}, 3, Candidate(), SPEC)
         files.provenance.write([provenance(planned(tiny()), 1, 0)])
         for generation in (1, 2):
             files.save(
@@ -44,7 +44,16 @@ def write_whole_run(path: Path) -> Path:
                 PARTS,
                 asdict(
                     Totals(
-                        3.5, 1.5, 512, [best.about()], [], SmoothedFitness(30.0), 3, Trend([30.0]), 60.0, [0, 1, 2, 3]
+                        3.5,
+                        1.5,
+                        512,
+                        [best.manifest()],
+                        [],
+                        SmoothedFitness(30.0),
+                        3,
+                        Trend([30.0]),
+                        60.0,
+                        [0, 1, 2, 3],
                     )
                 ),
                 2,

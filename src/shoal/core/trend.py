@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from shoal.core.contenders import SMOOTHING
+from shoal.core.candidates import SMOOTHING
 from shoal.core.population import Tie
 
 

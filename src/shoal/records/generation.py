@@ -16,7 +16,7 @@ from shoal.core.population import PopulationStats
 from shoal.records.jsonl import each_line
 
 if TYPE_CHECKING:
-    from shoal.core.contenders import ChampionSoFar
+    from shoal.core.candidates import Candidate
 
 
 class Rows(NamedTuple):
@@ -43,7 +43,7 @@ class Generation:
     metrics: dict[str, np.ndarray]  # [N] each
     steps: int  # environment steps of all members so far
     evaluation_steps: int
-    champion: ChampionSoFar
+    champion: Candidate
     timing: dict[str, float]  # seconds of its phases; `record` is set after all callbacks
 
     @cached_property

@@ -16,7 +16,7 @@ from shoal.core import run_files, tree
 from shoal.core.arrays import as_tree
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.backend import on_jax
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import STRUCTURE, BadInput
 from shoal.core.keys import derive, jax_key
 from shoal.core.population import of_row
@@ -43,7 +43,7 @@ class Champion:
     obs: shapes and dtypes of the observations that it sees, None if they are not known.
     """
 
-    def __init__(self, policy_factory: PolicyFactory, spec: Spec | None, best: ChampionSoFar, experiment: Experiment):
+    def __init__(self, policy_factory: PolicyFactory, spec: Spec | None, best: Candidate, experiment: Experiment):
         self.spec, self.learned, self._best, self._run = spec, best.learned, best, experiment
         self.experiment = with_structure(experiment, best.hyper)
         self.policy_factory, self.policy = policy_factory, policy_factory.policy(best.learned, best.hyper)
@@ -140,9 +140,9 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
     return arrays, axes
 
 
-def save(folder: Path, best: ChampionSoFar, spec: Spec | None, staging: Staging) -> None:
+def save(folder: Path, best: Candidate, spec: Spec | None, staging: Staging) -> None:
     """Write the champion's weights and manifest. spec: of its environment, where that is known."""
-    manifest = best.about()
+    manifest = best.manifest()
     if not np.isfinite(best.fitness):  # of a member whose fitness is not known
         del manifest["fitness"]
     if spec is not None:
@@ -203,16 +203,16 @@ def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     if (own := with_structure(run, hyper)) != champion.experiment:
         policy_factory = policy_factory_of(own, champion.spec, Path("champion"))
     learned = as_tree(saved.learned[row], policy_factory.learned)
-    one = ChampionSoFar(learned, saved.uid[row], saved.generation, hyper=hyper)
+    one = Candidate(learned, saved.uid[row], saved.generation, hyper=hyper)
     return Champion(policy_factory, champion.spec, one, run)
 
 
-def champion_of_manifest(told: Any, place: str) -> ChampionSoFar:
-    """Read what `ChampionSoFar.about` wrote, without the weights. Raises BadInput, with `place` in front."""
+def champion_of_manifest(told: Any, place: str) -> Candidate:
+    """Read what `Candidate.manifest` returned, without the weights. Raises BadInput, with `place` in front."""
     if isinstance(told, dict):
         fitness = {"fitness": told["fitness"]} if "fitness" in told else {}
         told = {name: told.get(name) for name in ("uid", "generation", "hyper", "smoothed")} | fitness
-    return build(ChampionSoFar, told, place)
+    return build(Candidate, told, place)
 
 
 def _spec(folder: Path, data: Any) -> Spec | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.candidates import Candidate, Candidates
 from shoal.core.trend import Trend
 from shoal.core.types import PyTree
 from shoal.distributed.asynchronous import Worker
@@ -61,7 +61,7 @@ class State(NamedTuple):
 
     members: Synchronous | Worker  # those of this process among those of all
     evolution: PyTree  # of the evolver
-    contenders: Contenders
+    candidates: Candidates
     trend: Trend
     began: float  # on the clock of `time.perf_counter`; where it was resumed, as if it had never been stopped
     done: int = 0  # generations
@@ -80,9 +80,9 @@ class State(NamedTuple):
         return self.members.shard
 
     @property
-    def champion(self) -> ChampionSoFar:
+    def champion(self) -> Candidate:
         """The best so far, by the smoothed fitness of its generation."""
-        return self.contenders.champion
+        return self.candidates.champion
 
     @property
     def seconds(self) -> float:

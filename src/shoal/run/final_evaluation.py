@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import STRUCTURE
 from shoal.core.keys import derive
 from shoal.core.population import PopulationStats, Seed, of_row
@@ -33,7 +33,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         c.control.enter(state.done - 1, "champion")
         if e.fitness.final_selection:
             episodes = episodes_of(e, state.steps, state.episode_length)
-            champion, tested = select_champion(e, state.shard, state.contenders.entrants, episodes)
+            champion, tested = select_champion(e, state.shard, state.candidates.ordered, episodes)
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
     payoffs = _payoffs(c, state.shard, shared.stats) if e.fitness.exact else {}
@@ -83,7 +83,7 @@ def _payoffs(c: Context, shard: Shard, stats: PopulationStats) -> dict[str, Any]
     return {"payoffs": {"uid": stats.uid[fittest].tolist(), "mean": [_recorded(row) for row in matrix]}}
 
 
-def _tested(c: Context, shard: Shard, champion: ChampionSoFar) -> dict[str, Any]:
+def _tested(c: Context, shard: Shard, champion: Candidate) -> dict[str, Any]:
     """Evaluate the champion on held-out episodes, for result.json; where there are levels, of those of each purpose."""
     e, key = c.experiment, derive((c.experiment.seed,), "champion")
 

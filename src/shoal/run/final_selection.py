@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.keys import derive
 from shoal.core.population import ranks
 from shoal.experiment.experiment import Experiment
@@ -46,11 +46,11 @@ def places(episodes: int) -> int:
 def select_champion(
     experiment: Experiment,
     tester: Tester,
-    entrants: Sequence[ChampionSoFar],
+    candidates: Sequence[Candidate],
     episodes: int,
     purpose: str = "final selection",
-) -> tuple[ChampionSoFar, dict[str, Any]]:
-    """The best of the entrants, in so many episodes in all; of equal ones, and where these are too few, the first. With it
+) -> tuple[Candidate, dict[str, Any]]:
+    """The best of the candidates, in so many episodes in all; of equal ones, and where these are too few, the first. With it
     its part of result.json, where there was a choice.
 
     purpose: of the episodes, which are others for another purpose
@@ -60,30 +60,30 @@ def select_champion(
 
     def play(rows: Sequence[int], round_: int, each: int) -> tuple[np.ndarray, ...]:
         nonlocal steps
-        policies = [Policy(entrants[row].learned, entrants[row].hyper) for row in rows]
+        policies = [Policy(candidates[row].learned, candidates[row].hyper) for row in rows]
         tested = tester.test(policies, derive(key, round_), each, levels)
         steps += tested.steps
         return (tested.returns,) if tested.tie_breaker is None else (tested.returns, tested.tie_breaker)
 
-    candidates = min(len(entrants), places(episodes))
-    if candidates == 1:
-        return entrants[0], {}
-    first, returns, played = sequential_halving(candidates, episodes, play)
-    about = {"candidates": candidates, "episodes": played, "steps": steps, "champion": statistics(returns)}
-    return entrants[first], {"final_selection": about}
+    count = min(len(candidates), places(episodes))
+    if count == 1:
+        return candidates[0], {}
+    first, returns, played = sequential_halving(count, episodes, play)
+    summary = {"candidates": count, "episodes": played, "steps": steps, "champion": statistics(returns)}
+    return candidates[first], {"final_selection": summary}
 
 
 def sequential_halving(
-    candidates: int, episodes: int, play: Callable[[Sequence[int], int, int], tuple[np.ndarray, ...]]
+    count: int, episodes: int, play: Callable[[Sequence[int], int, int], tuple[np.ndarray, ...]]
 ) -> tuple[int, np.ndarray, int]:
-    """Find the candidate of the highest mean return, of two or more, in `episodes` at most: every round has as many of them,
-    all that are left play the same ones, and the worse half leaves. Of equal ones the first is better.
+    """Find the candidate of the highest mean return, of `count` >= 2, in `episodes` at most: every round has as many of
+    them, all that are left play the same ones, and the worse half leaves. Of equal ones the first is better.
 
     play: (candidates [K] that are left, round, episodes of each) -> their returns [K, episodes], NaN where one was broken;
         and as much of what breaks ties, where something does
     Returns the candidate, all its returns, and the number of episodes that all have played.
     """
-    left, rounds, played = np.arange(candidates), _rounds(candidates), 0
+    left, rounds, played = np.arange(count), _rounds(count), 0
     values: tuple[np.ndarray, ...] = ()
     for round_ in range(rounds):
         each = episodes // (rounds * len(left))
@@ -102,5 +102,5 @@ def _merit(returns: np.ndarray, tie_breaker: np.ndarray | None = None) -> np.nda
     return mean if tie_breaker is None else ranks(mean, std, count, summarise(tie_breaker)[0])
 
 
-def _rounds(candidates: int) -> int:
-    return max(candidates - 1, 0).bit_length()
+def _rounds(count: int) -> int:
+    return max(count - 1, 0).bit_length()

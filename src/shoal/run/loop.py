@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import run_files
-from shoal.core.contenders import Contenders
+from shoal.core.candidates import Candidates
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.keys import derive
@@ -53,7 +53,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                     stop, rested = state.stop and not state.over(c.plan), time.perf_counter() - written >= REST
                     enough, due = _record(c, state, event, stop, rested)
                     if enough:
-                        state = state._replace(contenders=as_last())
+                        state = state._replace(candidates=as_last())
                     del as_last  # and with it what members had learned before they copied
                     held += [event] * c.leading
                     if due or (held and rested):
@@ -85,10 +85,10 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
     return summary
 
 
-def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callable[[], Contenders]]:
+def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callable[[], Candidates]]:
     """One generation of all members: train, evaluate, share, decide, apply; and the record of it.
 
-    With it a function that gives the contenders if it turns out to be the last one, until members train on.
+    With it a function that gives the candidates if it turns out to be the last one, until members train on.
     """
     generation, members, shard = state.done, state.members, state.shard
     times = [(time.perf_counter(), shard.compile_seconds)]
@@ -118,17 +118,17 @@ def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callab
     def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
         return c.plan.evolver.decide(key, state.evolution, stats.ranked(), mine)
 
-    evolved, before = members.evolve(shared, decide), state.contenders
+    evolved, before = members.evolve(shared, decide), state.candidates
 
-    def contenders(last: bool) -> Contenders:
-        wanted = before.wanted(shared.stats, places(episodes_of(c.experiment, steps, length)) if last else 0)
-        return before.joined(shared.stats, wanted, evolved.learned(wanted), last)
+    def candidates(last: bool) -> Candidates:
+        rows = before.rows_to_add(shared.stats, places(episodes_of(c.experiment, steps, length)) if last else 0)
+        return before.with_generation(shared.stats, rows, evolved.learned(rows), last)
 
     times.append((time.perf_counter(), shard.compile_seconds))
     c.control.last_seconds, c.control.last_generation = times[1][0] - times[0][0], times[-1][0] - times[0][0]
     after = state._replace(
         evolution=evolved.evolution,
-        contenders=contenders(last),
+        candidates=candidates(last),
         trend=trend,
         done=generation + 1,
         steps=steps,
@@ -139,7 +139,7 @@ def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callab
         publish=evolved.publish,
     )
     event = _event(after, shared, evolved, times, steps - state.steps)
-    return _without(c, after, evolved.ends) if evolved.ends else after, event, partial(contenders, True)
+    return _without(c, after, evolved.ends) if evolved.ends else after, event, partial(candidates, True)
 
 
 def _episode_length(c: Context, state: State, shared: KnownMembers, steps: int) -> float:
@@ -213,10 +213,10 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
     generation, manifest = state.done - 1, None
     parts = to_save(c, state) if due else {}
     if due and c.leading:
-        told = state.contenders
+        candidates = state.candidates
         uids = state.shard.uid.tolist() if c.plan.method.ends_members else []
-        earlier, last = ([one.about() for one in some] for some in (told.earlier, told.last))
-        of_selection = earlier, last, told.smoothed, told.measured, state.trend, state.episode_length
+        earlier, last = ([one.manifest() for one in some] for some in (candidates.earlier, candidates.last))
+        of_selection = earlier, last, candidates.smoothed, candidates.measured, state.trend, state.episode_length
         manifest = asdict(Totals(state.seconds, state.compile_seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
     all_parts = 1 + (c.plan.shards if c.plan.shards > 1 else len(state.shard.state()))

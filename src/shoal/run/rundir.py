@@ -12,7 +12,7 @@ from typing import Any
 
 from shoal.core import run_files
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
-from shoal.core.contenders import ChampionSoFar, SmoothedFitness
+from shoal.core.candidates import Candidate, SmoothedFitness
 from shoal.core.errors import BadField
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
@@ -46,7 +46,7 @@ class Totals:
     seconds: float
     compile_seconds: float
     steps: int
-    earlier: list[dict[str, Any]]  # contenders of the final selection, without what they have learned
+    earlier: list[dict[str, Any]]  # candidates of the final selection, without what they have learned
     last: list[dict[str, Any]]
     smoothed: SmoothedFitness
     measured: int
@@ -70,7 +70,7 @@ class RunDirectory:
         self.path, self._staging = path, staging
         self.checkpoints = Checkpoints(path / "checkpoints", keep, staging)
         self._lines: list[Lines] = []
-        self._champion: ChampionSoFar | None = None  # that lies on disk
+        self._champion: Candidate | None = None  # that lies on disk
         self._new = False
 
     def check_free(self, needed: int) -> None:
@@ -105,7 +105,7 @@ class RunDirectory:
             raise BadField("run_dir", f"{self.path} cannot be written: {error.strerror}") from error
 
     def reopen(
-        self, experiment: Experiment, method: dict[str, Any], first: int, champion: ChampionSoFar, spec: Spec | None
+        self, experiment: Experiment, method: dict[str, Any], first: int, champion: Candidate, spec: Spec | None
     ) -> None:
         """Cut everything back to what was known before generation `first`."""
         self._staging.open()
@@ -126,7 +126,7 @@ class RunDirectory:
         parts: dict[str, PyTree],
         manifest: dict[str, Any] | None,
         all_parts: int,
-        champion: ChampionSoFar | None,
+        champion: Candidate | None,
         spec: Spec | None,
     ) -> None:
         """Write the champion, where it is a new one, and parts of the state after a generation, if there are any; see
@@ -183,7 +183,7 @@ class RunDirectory:
             lines.close()
         self._staging.close()
 
-    def _crown(self, champion: ChampionSoFar, spec: Spec | None) -> None:
+    def _crown(self, champion: Candidate, spec: Spec | None) -> None:
         if champion.learned is not None and champion is not self._champion:
             champions.save(self.path / "champion", champion, spec, self._staging)
             self._champion = champion

@@ -16,7 +16,7 @@ import numpy as np
 
 from shoal.core import run_files
 from shoal.core.atomic import Damaged, Staging
-from shoal.core.contenders import ChampionSoFar, Contenders
+from shoal.core.candidates import Candidate, Candidates
 from shoal.core.errors import BadField, BadInput
 from shoal.core.keys import derive
 from shoal.core.trend import Trend
@@ -185,8 +185,8 @@ def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> 
     rows = members.shard.uid - first
     learned = None if warm_start is None else [warm_start.learned[row] for row in rows]
     members.shard.begin({name: x[rows] for name, x in hyper.items()}, learned)
-    contenders = Contenders(smoothing=1) if c.experiment.fitness.exact else Contenders()
-    return State(members, evolution, contenders, Trend(), c.began)
+    candidates = Candidates(smoothing=1) if c.experiment.fitness.exact else Candidates()
+    return State(members, evolution, candidates, Trend(), c.began)
 
 
 def _load(c: Context, generation: int, first: State) -> State:
@@ -198,8 +198,8 @@ def _load(c: Context, generation: int, first: State) -> State:
     parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last))
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
-    contenders = replace(
-        first.contenders, earlier=earlier, last=last, smoothed=totals.smoothed, measured=totals.measured
+    candidates = replace(
+        first.candidates, earlier=earlier, last=last, smoothed=totals.smoothed, measured=totals.measured
     )
     shard.restore(list(parts.values()), generation)
     done, tested = generation + 1, first.members.share({}, False, totals.seconds).evaluation_steps
@@ -219,7 +219,7 @@ def _load(c: Context, generation: int, first: State) -> State:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
         evolution=run["evolution"],
-        contenders=contenders,
+        candidates=candidates,
         trend=totals.trend,
         episode_length=totals.episode_length,
         began=first.began - totals.seconds,
@@ -232,8 +232,8 @@ def _load(c: Context, generation: int, first: State) -> State:
     )
 
 
-def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tuple[ChampionSoFar, ...]:
-    """The contenders that a manifest tells of, without what they have learned, and with the hyperparameters `names`.
+def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tuple[Candidate, ...]:
+    """The candidates that a manifest tells of, without what they have learned, and with the hyperparameters `names`.
 
     Raises BadInput, with `place` in front.
     """
@@ -243,8 +243,8 @@ def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tup
     return found
 
 
-def _with_learned(contenders: tuple[ChampionSoFar, ...], learned: list[PyTree]) -> tuple[ChampionSoFar, ...]:
-    return tuple(replace(one, learned=what) for one, what in zip(contenders, learned, strict=True))
+def _with_learned(candidates: tuple[Candidate, ...], learned: list[PyTree]) -> tuple[Candidate, ...]:
+    return tuple(replace(one, learned=what) for one, what in zip(candidates, learned, strict=True))
 
 
 def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
@@ -259,16 +259,16 @@ def _uids_left(c: Context, generation: int, begun: np.ndarray) -> np.ndarray:
 def to_save(c: Context, state: State) -> dict[str, PyTree]:
     """The parts of a checkpoint that this process writes."""
     parts = to_host(_of_shards(c, state))
-    if c.leading:  # the arrays of contenders are their own: whoever writes them may wait for them
-        earlier, last = ([one.learned for one in some] for some in (state.contenders.earlier, state.contenders.last))
+    if c.leading:  # the arrays of candidates are their own: whoever writes them may wait for them
+        earlier, last = ([one.learned for one in some] for some in (state.candidates.earlier, state.candidates.last))
         parts["run"] = {"earlier": earlier, "last": last, "evolution": to_host(state.evolution)}
     return parts
 
 
-def _to_read(c: Context, first: State, *contenders: tuple[ChampionSoFar, ...]) -> dict[str, PyTree]:
-    """The template of the parts of a checkpoint that this process reads; contenders: the earlier and the last ones."""
+def _to_read(c: Context, first: State, *candidates: tuple[Candidate, ...]) -> dict[str, PyTree]:
+    """The template of the parts of a checkpoint that this process reads; candidates: the earlier and the last ones."""
     factory_for = c.plan.kind.policy_factory_for
-    earlier, last = ([factory_for(one.hyper).learned for one in some] for some in contenders)
+    earlier, last = ([factory_for(one.hyper).learned for one in some] for some in candidates)
     return _of_shards(c, first) | {"run": {"earlier": earlier, "last": last, "evolution": first.evolution}}
 
 

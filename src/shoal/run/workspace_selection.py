@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.backend import on_jax
-from shoal.core.contenders import ChampionSoFar
+from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
@@ -61,25 +61,27 @@ def select_among_workers(
     """As `best_of_workers`, for a plan of its experiment; None where no worker has a champion. note: hears of a new
     selection."""
     champions = _champions(workspace, plan, note)
-    candidates = {name: [one.uid, one.generation] for name, one in champions.items()}
-    entrants = list({(one.uid, one.generation): one for one in champions.values()}.values())
-    worker = _known(workspace / FILE, candidates)
-    if worker is None and len(entrants) < 2:  # none, one, or that of workers that all measure one population
-        worker = next(iter(candidates), None)
+    identities = {name: [one.uid, one.generation] for name, one in champions.items()}
+    candidates = list({(one.uid, one.generation): one for one in champions.values()}.values())
+    worker = _known(workspace / FILE, identities)
+    if worker is None and len(candidates) < 2:  # none, one, or that of workers that all measure one population
+        worker = next(iter(identities), None)
     elif worker is None:
         e, setup = plan.experiment, plan.setup._replace(pause=pause)
         setup = setup._replace(evaluation=replace(plan.evaluation, episodes=PART))
         with closing(plan.kind.tester(setup)) as tester, callbacks_attributed(e.env_name):
-            episodes = episodes_among(e, len(entrants))
-            best, told = select_champion(e, tester, entrants, episodes, "final selection of workers")
-        worker = next(name for name, one in candidates.items() if one == [best.uid, best.generation])
-        found = {"worker": worker, **told["final_selection"], "candidates": candidates}
+            episodes = episodes_among(e, len(candidates))
+            best, summary = select_champion(e, tester, candidates, episodes, "final selection of workers")
+        worker = next(name for name, one in identities.items() if one == [best.uid, best.generation])
+        found = {"worker": worker, **summary["final_selection"], "candidates": identities}
         write_file(workspace / FILE, json.dumps(found, indent=1).encode())
-        note(f"of {len(entrants)} workers' champions that of {worker} is the best, in {found['episodes']} new episodes")
+        note(
+            f"of {len(candidates)} workers' champions that of {worker} is the best, in {found['episodes']} new episodes"
+        )
     return None if worker is None else workspace / "workers" / worker
 
 
-def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict[str, ChampionSoFar]:
+def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict[str, Candidate]:
     """The champion of every worker that has one, by the worker's name."""
     found = {}
     for folder in sorted((workspace / "workers").glob("[!.]*/champion")):
@@ -93,10 +95,10 @@ def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict
     return found
 
 
-def _known(path: Path, candidates: dict[str, list[int]]) -> str | None:
+def _known(path: Path, identities: dict[str, list[int]]) -> str | None:
     """The worker that an earlier selection among the same candidates has found; None where there was none."""
     with suppress(ValueError):
         match parse_json(read_or_nothing(path)):
-            case {"worker": str(worker), "candidates": among} if among == candidates and worker in candidates:
+            case {"worker": str(worker), "candidates": among} if among == identities and worker in identities:
                 return worker
     return None

@@ -15,7 +15,7 @@ import jax
 from rich.filesize import decimal
 
 from shoal.core import tree
-from shoal.core.contenders import EARLIER
+from shoal.core.candidates import EARLIER
 from shoal.core.errors import BadInput
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe

@@ -39,7 +39,7 @@ class SmoothedFitness:
 
 
 @dataclass(frozen=True)
-class ChampionSoFar:
+class Candidate:
     """An individual as it was after a generation.
 
     learned: a tree of arrays
@@ -55,25 +55,25 @@ class ChampionSoFar:
     smoothed: SmoothedFitness = SmoothedFitness()
 
     @classmethod
-    def at(cls, stats: PopulationStats, row: int, smoothed: SmoothedFitness, learned: Any) -> ChampionSoFar:
+    def at(cls, stats: PopulationStats, row: int, smoothed: SmoothedFitness, learned: Any) -> Candidate:
         """Return the individual at a row of the stats, with what it has learned."""
-        about = int(stats.uid[row]), int(stats.generation[row]), float(stats.fitness[row])
-        return cls(learned, *about, of_row(stats.hyper, row), smoothed)
+        identity = int(stats.uid[row]), int(stats.generation[row])
+        return cls(learned, *identity, float(stats.fitness[row]), of_row(stats.hyper, row), smoothed)
 
-    def about(self) -> dict[str, Any]:
-        """Fields of the manifest: all but what it has learned."""
-        told = asdict(replace(self, learned=None))
-        del told["learned"]
-        return told
+    def manifest(self) -> dict[str, Any]:
+        """Return its fields for a manifest: all but what it has learned."""
+        fields = asdict(replace(self, learned=None))
+        del fields["learned"]
+        return fields
 
 
-NOBODY = ChampionSoFar(smoothed=SmoothedFitness(-np.inf))
+NO_CANDIDATE = Candidate(smoothed=SmoothedFitness(-np.inf))
 SMOOTHING = 4  # generations over which the best fitness is smoothed, about
-EARLIER = 4  # generations whose best member stays a contender by smoothed fitness, and as many by fitness
+EARLIER = 4  # generations whose best member stays a candidate by smoothed fitness, and as many by fitness
 
 
 @dataclass(frozen=True)
-class Contenders:
+class Candidates:
     """The individuals of whom the final selection finds the champion.
 
     earlier: the best member of each of the generations of the highest smoothed fitness, and of those of the highest
@@ -83,54 +83,56 @@ class Contenders:
     smoothing: generations over which the best fitness is smoothed, about; 1 where fitness is exact
     """
 
-    earlier: tuple[ChampionSoFar, ...] = ()
-    last: tuple[ChampionSoFar, ...] = ()
+    earlier: tuple[Candidate, ...] = ()
+    last: tuple[Candidate, ...] = ()
     smoothed: SmoothedFitness = SmoothedFitness()
     measured: int = 0
     smoothing: int = SMOOTHING
 
     @property
-    def champion(self) -> ChampionSoFar:
+    def champion(self) -> Candidate:
         """The best individual so far."""
-        return self.earlier[0] if self.earlier else NOBODY
+        return self.earlier[0] if self.earlier else NO_CANDIDATE
 
     @property
-    def entrants(self) -> list[ChampionSoFar]:
-        """All contenders, each once: by turns the best by smoothed fitness, by fitness in the last generation, in any."""
+    def ordered(self) -> list[Candidate]:
+        """All candidates, each once: by turns the best by smoothed fitness, by fitness in the last generation, in any."""
         fittest = sorted(self.earlier, key=lambda one: one.fitness, reverse=True)
         by_turns = [one for turn in zip_longest(self.earlier, self.last, fittest) for one in turn if one is not None]
         return list({(one.uid, one.generation): one for one in by_turns}.values())
 
-    def wanted(self, stats: PopulationStats, last: int) -> list[int]:
-        """The rows of those that join after a generation, the fittest first: so many of the `last` one, else the fittest if
-        its smoothed fitness or its fitness is among the highest. Whoever has no fitness never joins."""
+    def rows_to_add(self, stats: PopulationStats, last: int) -> list[int]:
+        """Return the rows of the members to add after a generation, the fittest first: so many of the `last` one, else the
+        fittest if its smoothed fitness or its fitness is among the highest. A member without fitness is never added."""
         fitness = stats.ranked().fitness
         fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
         order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]
         if last or not order:
             return order[:last]
-        new = ChampionSoFar.at(stats, order[0], self._smoothed(stats), None)
+        new = Candidate.at(stats, order[0], self._smoothed(stats), None)
         return order[:1] if any(one is new for one in _best((new, *self.earlier))) else []
 
-    def joined(self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool) -> Contenders:
-        """Return the contenders after a generation, with the individuals at the `wanted` rows and what each has learned.
+    def with_generation(
+        self, stats: PopulationStats, rows: Sequence[int], learned: Sequence[Any], last: bool
+    ) -> Candidates:
+        """Return the candidates after a generation, with the individuals at the rows to add and what each has learned.
 
         Of equal smoothed fitness the latest is the first.
         """
         if not np.isfinite(stats.fitness).any():
             return replace(self, last=())
         smoothed = self._smoothed(stats)
-        new = tuple(ChampionSoFar.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
+        new = tuple(Candidate.at(stats, row, smoothed, what) for row, what in zip(rows, learned, strict=True))
         earlier = _best((*new[:1], *self.earlier))
         newest = new if last else ()
-        return Contenders(earlier, newest, smoothed, self.measured + 1, self.smoothing)
+        return Candidates(earlier, newest, smoothed, self.measured + 1, self.smoothing)
 
     def _smoothed(self, stats: PopulationStats) -> SmoothedFitness:
         """The smoothed fitness with one more generation: the mean of all at first, then an exponential one."""
         return self.smoothed.after(stats, min(self.measured + 1, self.smoothing))
 
 
-def _best(individuals: tuple[ChampionSoFar, ...]) -> tuple[ChampionSoFar, ...]:
+def _best(individuals: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
     """The EARLIER highest by smoothed fitness, and as many by fitness. By smoothed fitness, and where it is tied by what
     breaks ties; of equals the first leads."""
     smoothed = [one.smoothed for one in individuals]
