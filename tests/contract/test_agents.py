@@ -292,7 +292,7 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
             make_agent(name, actions, shape, dtype)
         return
     agent = make_agent(name, actions, shape, dtype)
-    assert agent.sees == ()  # no keys of a dictionary
+    assert agent.observation_keys == ()  # no keys of a dictionary
 
     def live(key: jax.Array) -> Any:
         start, batch = agent.init(key, agent.hyper), (agent.rollout_length, agent.num_envs)

@@ -118,7 +118,7 @@ def test_the_actor_and_the_critic_have_their_keys(name: str, who: str) -> None:
     else:
         otherwise = dict.fromkeys(ASYMMETRIC, ("bytes",))
         agent = agent_of(name, otherwise, **{field: keys for field, keys in ASYMMETRIC.items() if field in known(name)})
-    assert agent.sees == ("state",)
+    assert agent.observation_keys == ("state",)
     learned = jax.jit(agent.init)(jax.random.key(0), agent.hyper).learned
     obs, act = drawn(50), jax.jit(lambda obs: agent.greedy(learned, obs, ())[0])
     action = act({"state": obs["state"]})
@@ -128,8 +128,8 @@ def test_the_actor_and_the_critic_have_their_keys(name: str, who: str) -> None:
         return  # no critic
     if agent.value is not None:
         value = jax.jit(lambda obs: agent.value(learned, obs, ()))  # type: ignore[misc]
-    elif agent.parts is not None:
-        value = jax.jit(lambda obs: agent.parts.values(learned.critics, obs, action))
+    elif agent.networks is not None:
+        value = jax.jit(lambda obs: agent.networks.values(learned.critics, obs, action))
     else:
         kernel = learned.critics["params"]["Dense_0"]["kernel"]  # of both: what they see of it, and the action
         assert kernel.shape[1] == 2 + 1 + action.shape[-1]

@@ -63,7 +63,7 @@ def by_hand(logits: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def test_illegal_choices_are_never_made(name: str, kind: str) -> None:
     """Neither by sampling, nor at random at first, nor greedily; each legal one is."""
     agent = agent_for(spec_of(kind), name)
-    assert agent.sees == ("observation", "action_mask")
+    assert agent.observation_keys == ("observation", "action_mask")
     obs = observed(kind)
 
     @jax.jit

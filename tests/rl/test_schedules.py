@@ -23,16 +23,16 @@ class Hyper(NamedTuple):
     end: Annotated[Any, end_factor("a", "b")]
 
 
-def of(made: int, each: int, planned: int) -> RunProgress:
-    return RunProgress(*map(np.float32, (made, each, planned)))
+def of(done: int, per_iteration: int, total: int) -> RunProgress:
+    return RunProgress(*map(np.float32, (done, per_iteration, total)))
 
 
 @given(COUNTS, st.integers(0, 2**20), st.integers(1, 2**40), st.integers(0, 2**31 - 2))
-def test_the_share_of_a_run_that_is_done(made, each, planned, i):
-    share = float(share_done(of(made, each, planned), np.int32(i)))
-    np.testing.assert_allclose(share, min((made + each * (i + 1)) / planned, 1), rtol=1e-6)
+def test_the_share_of_a_run_that_is_done(done, per_iteration, total, i):
+    share = float(share_done(of(done, per_iteration, total), np.int32(i)))
+    np.testing.assert_allclose(share, min((done + per_iteration * (i + 1)) / total, 1), rtol=1e-6)
     assert 0 <= share <= 1 and share_done(START, np.int32(i)) == 0
-    assert share_done(of(planned - planned // 2, planned // 2, planned), np.int32(0)) == 1 or planned > 2**24
+    assert share_done(of(total - total // 2, total // 2, total), np.int32(0)) == 1 or total > 2**24
 
 
 @given(st.floats(-1e9, 1e9, width=32), SHARES, SHARES)

@@ -177,7 +177,7 @@ def test_schedules_follow_the_clock() -> None:
     """From generation to generation: how many updates will fit into the time is not known."""
     plan = planned(tiny(time_limit=100))
     assert plan.progress_before(3, 4, 10**9, 25.0) == RunProgress(0.25, 0.0, 1.0)  # type: ignore[arg-type]
-    assert planned(tiny(time_limit=100, budget=1000)).progress_before(1, 4, 500, 25.0).made == 0.5
+    assert planned(tiny(time_limit=100, budget=1000)).progress_before(1, 4, 500, 25.0).done == 0.5
 
 
 def test_schedules_follow_the_budget_where_fewer_members_train_for_longer() -> None:
@@ -187,7 +187,7 @@ def test_schedules_follow_the_budget_where_fewer_members_train_for_longer() -> N
         made = generation * 8 * plan.steps
         progress = plan.progress_before(generation, members, made, 0.0)
         iterations = plan.length(generation, members, made)
-        assert float(progress.made + progress.each * iterations) == made + 8 * plan.steps
+        assert float(progress.done + progress.per_iteration * iterations) == made + 8 * plan.steps
     everybody = planned(tiny(population=8, interval=128, budget=8 * 128 * 10))
     half, whole = (everybody.progress_before(1, members, 0, 0.0) for members in (4, 8))
     assert half == whole, "half of the members are of this process"

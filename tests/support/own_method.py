@@ -34,7 +34,7 @@ class Nearby(Method):
     title: ClassVar[str] = "a search nearby"
 
     def learner(self, agent: Any, population: int) -> SearchLearner:
-        agent = agent._replace(hyper=Hyper(), narrower={})
+        agent = agent._replace(hyper=Hyper(), limit_overrides={})
         alone = independent(agent)
 
         def init(key: Any, uid: Any, hyper: Any) -> Population:

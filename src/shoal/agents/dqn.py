@@ -111,8 +111,8 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
-    n, frames, sees = config.n_step, config.frame_stack, view.keys + mask.keys
-    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, n, frames, sees=sees)
+    n, frames, keys = config.n_step, config.frame_stack, view.keys + mask.keys
+    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, n, frames, observation_keys=keys)
     return stacking(agent, spec, frames)
 
 

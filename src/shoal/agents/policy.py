@@ -99,6 +99,5 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def update(member: Member, hyper: PolicyHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
-    return Agent(
-        init, act, greedy, update, carry, PolicyHyper(), rollout_length=1, num_envs=1, sees=view.keys + mask.keys
-    )
+    keys = view.keys + mask.keys
+    return Agent(init, act, greedy, update, carry, PolicyHyper(), rollout_length=1, num_envs=1, observation_keys=keys)

@@ -261,6 +261,10 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         return Member(learned, (), sums), metrics
 
     agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout_length, config.num_envs)
-    cut = lambda member: member._replace(own=jnp.zeros_like(member.own))  # noqa: E731
-    agent = agent._replace(value=value, cut=cut, sees=networks.sees, probabilities=probabilities)
+    agent = agent._replace(
+        value=value,
+        end_episodes=lambda member: member._replace(own=jnp.zeros_like(member.own)),
+        observation_keys=networks.observation_keys,
+        probabilities=probabilities,
+    )
     return stacking(agent, spec, config.frame_stack)

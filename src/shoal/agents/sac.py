@@ -141,4 +141,4 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
-    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, sees=net.sees)
+    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, observation_keys=net.observation_keys)

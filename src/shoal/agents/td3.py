@@ -143,4 +143,5 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )
 
-    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, parts=net, sees=net.sees)
+    keys = net.observation_keys
+    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, networks=net, observation_keys=keys)

@@ -46,11 +46,11 @@ class Rollout(NamedTuple):
 
 
 class RunProgress(NamedTuple):
-    """Progress of a run before an interval, the increment of each iteration, and the total; in one unit."""
+    """Progress of a run before an interval. All three are float32 and have the same unit."""
 
-    made: Array  # float32, as the others
-    each: Array
-    planned: Array
+    done: Array
+    per_iteration: Array  # added by each iteration of the interval
+    total: Array
 
 
 START = RunProgress(np.float32(0), np.float32(0), np.float32(1))  # a run that is at its start and stays there
@@ -76,22 +76,22 @@ class Agent(NamedTuple):
 
     init:   (key, hyper) -> Member
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
-    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack what is not in `sees`
+    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack keys that are not in `observation_keys`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> the recurrent state at the start of an episode; `()`: none
     hyper:  default values, of a class that may say what is known of each: `shoal.core.space`
     rollout_length, num_envs: T and B, the steps and the environments of one iteration
-    narrower: (lowest, highest) value of a hyperparameter, where the structure leaves less room than its declaration
+    limit_overrides: (lowest, highest) value of a hyperparameter, instead of those of its declaration
     learning_starts: environment steps of a member before its first update
     off_policy: it can learn from the steps of older weights, so that acting need not wait for learning
     value:  (learned, obs [B, ...], carry) -> float32 [B], of an agent that needs no more of the observations that follow
         its steps: rollouts keep these values where episodes are truncated and after their last step, and no such
         observation; where two players take turns, the value of player 0
-    parts: what learners made for this agent need of it, such as its networks
-    cut: (member) -> the same, whose episodes under way have ended, as its next steps are of others: the newest steps of its
-        replay buffer end theirs, and sums over an episode begin anew
-    sees: the keys that `greedy` needs of observations that are dictionaries, in the order in which they are put together;
-        () is all
+    networks: the networks of the agent, for learners that train them themselves, such as those of CEM-RL and DvD
+    end_episodes: (member) -> the member with its unfinished episodes ended. Called where a run resumes with new episodes:
+        the newest steps of a replay buffer become the last ones of theirs, and sums over an episode begin at zero
+    observation_keys: keys of dictionary observations that `greedy` needs, in the order in which they are concatenated;
+        () for all
     probabilities: (learned, obs [B, ...]) -> float32 [B, choices], those of its actions, of an agent that can play games
     """
 
@@ -103,13 +103,13 @@ class Agent(NamedTuple):
     hyper: Hyper
     rollout_length: int
     num_envs: int
-    narrower: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
+    limit_overrides: dict[str, tuple[float, float]] = {}  # noqa: RUF012 (never changed)
     learning_starts: int = 0
     off_policy: bool = False
     value: Callable[..., Array] | None = None
-    parts: Any = None
-    cut: Callable[[PyTree], PyTree] = _same
-    sees: tuple[str, ...] = ()
+    networks: Any = None
+    end_episodes: Callable[[PyTree], PyTree] = _same
+    observation_keys: tuple[str, ...] = ()
     probabilities: Callable[..., Array] | None = None
 
     @property
@@ -120,7 +120,7 @@ class Agent(NamedTuple):
     @property
     def limits(self) -> dict[str, tuple[float, float]]:
         """The lowest and the highest possible value of each hyperparameter that says so."""
-        return {name: (x.least, x.most) for name, x in declared(type(self.hyper)).items()} | self.narrower
+        return {name: (x.least, x.most) for name, x in declared(type(self.hyper)).items()} | self.limit_overrides
 
 
 class Tunable(Protocol):

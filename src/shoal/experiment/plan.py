@@ -136,11 +136,11 @@ class Plan(NamedTuple):
             return RunProgress(*map(np.float32, (self.progress(generation, steps, seconds), 0, 1)))
         if e.budget is not None:
             training = members if self.method.ends_members else e.population
-            each = self.steps // self.iterations * training
-            return RunProgress(*map(np.float32, (steps, each, e.budget)))
+            per_iteration = self.steps // self.iterations * training
+            return RunProgress(*map(np.float32, (steps, per_iteration, e.budget)))
         whole = self.iterations * e.generations
-        made, total = self.share_made(generation / e.generations), self.share_made(1.0)
-        return RunProgress(*map(np.float32, (whole * made, 1, whole * total)))
+        done, total = self.share_made(generation / e.generations), self.share_made(1.0)
+        return RunProgress(*map(np.float32, (whole * done, 1, whole * total)))
 
     def share_made(self, share: float, turns: Callable[[int], float] = lambda members: 1.0) -> float:
         """Length of a share of the run for a member that does not end, in runs where nobody ends.

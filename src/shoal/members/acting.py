@@ -41,7 +41,7 @@ class PolicyFunctions(NamedTuple):
     greedy: Callable[..., tuple[Any, PyTree]]
     sampled: Callable[..., tuple[Any, PyTree]]
     carry: Callable[[tuple[int, ...]], PyTree]
-    sees: tuple[str, ...] = ()
+    observation_keys: tuple[str, ...] = ()
     save: Callable[[Path], list[str]] | None = None
     probabilities: Callable[..., Array] | None = None
 
@@ -80,7 +80,9 @@ def by_agent(agent: Agent, spec: Spec) -> PolicyFactory:
     def policy(learned: PyTree, hyper: dict[str, float]) -> PolicyFunctions:
         own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
         probabilities = agent.probabilities
-        return PolicyFunctions(greedy, partial(sampled, own), agent.carry, agent.sees, probabilities=probabilities)
+        return PolicyFunctions(
+            greedy, partial(sampled, own), agent.carry, agent.observation_keys, probabilities=probabilities
+        )
 
     return PolicyFactory(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
 

@@ -172,7 +172,7 @@ class GradientTrainedShard(CompiledShard):
         if self.rollouts.resumes_exactly:
             self.rollouts.restore(self._layout.place(state["rest"]["rollouts"]))
         else:
-            self.population = self._with(self._agent.cut(self.population.members))
+            self.population = self._with(self._agent.end_episodes(self.population.members))
             self._begin_episodes(generation + 1)
 
 

@@ -76,7 +76,7 @@ class SampledShard(CompiledShard):
         sums = no_metrics(np, self._names, len(self.uid))
         if count:
             sums, key = place(sums), place(jax_key(self._key(generation, "train")), REPLICATED)
-            progress = progress._replace(each=np.float32(progress.each * iterations / count))
+            progress = progress._replace(per_iteration=np.float32(progress.per_iteration * iterations / count))
             size, done = -(-count * chunk // iterations), 0
             while done < count:
                 now = min(size, count - done)

@@ -163,7 +163,7 @@ class InTurn:
                 self.pause(result, done and iterations * (before + share * done / mine))
 
             shard.pause = pause
-            own = progress._replace(each=np.float32(progress.each / rate))
+            own = progress._replace(per_iteration=np.float32(progress.per_iteration / rate))
             metrics = shard.train(generation, mine, chunk * rate, own)
             shard.pause = self.pause  # nothing of it leads back here, so that members which end are freed at once
             return metrics

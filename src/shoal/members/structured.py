@@ -76,7 +76,7 @@ class Structured(GradientTrained):
         self.kinds, self.place = kinds, place
         limits = [kind.tunable.limits for kind in kinds]
         common = {x: (max(of[x][0] for of in limits), min(of[x][1] for of in limits)) for x in limits[0]}
-        self.tunable = self.tunable._replace(narrower=common)
+        self.tunable = self.tunable._replace(limit_overrides=common)
 
     def policy_factory_for(self, hyper: Mapping[str, float]) -> PolicyFactory:
         return self.kinds[int(self.place(hyper))].policy_factory

@@ -58,7 +58,7 @@ class CemRlLearner:
         def act(learned: Any, hyper: Any, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
             return *agent.greedy(learned, obs, carry), ()
 
-        self.actor = shared_critic.actor_of(agent, hyper)._replace(act=act, narrower={})
+        self.actor = shared_critic.actor_of(agent, hyper)._replace(act=act, limit_overrides={})
 
     def learner(self, population: int) -> SearchLearner:
         alone, chunk = independent(self.actor), min(population + 1, CHUNK)

@@ -34,7 +34,7 @@ class DvdLearner:
         self.config, self.probes, self.redraw = self.net.config, probes, redraw
         self.joint = shared_critic.joint_update(self.net, self.bonus, lambda hyper: 1 - hyper.diversity)
         # The replay buffer is not theirs, and its steps are learned from alone: no episode has to end where others go on.
-        self.actor = shared_critic.actor_of(agent, hyper)._replace(cut=lambda member: member)
+        self.actor = shared_critic.actor_of(agent, hyper)._replace(end_episodes=lambda member: member)
 
     def learner(self) -> Learner:
         return independent(self.actor)._replace(init=self.init, update=self.update, together=True)

@@ -76,7 +76,7 @@ class Es(Method):
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         from shoal.methods.es_learner import EsLearner
 
-        return EsLearner(agent._replace(hyper=EsHyper(), narrower={}), self.optimiser, self.chunk).learner()
+        return EsLearner(agent._replace(hyper=EsHyper(), limit_overrides={}), self.optimiser, self.chunk).learner()
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Return the evolver, which weights members by centred ranks; its state is the steps of all so far."""

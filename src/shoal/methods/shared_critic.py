@@ -44,14 +44,14 @@ class Critic(NamedTuple):
 
 def networks_of(agent: Agent, method: str) -> Networks:
     """The networks of an agent. Raises BadInput where it is not TD3."""
-    if not isinstance(agent.parts, Networks):
+    if not isinstance(agent.networks, Networks):
         raise BadField("method", "trains the actors of td3", "take agent: td3", value=method)
-    return agent.parts
+    return agent.networks
 
 
 def actor_of(agent: Agent, hyper: Hyper) -> Agent:
     """An agent of which the critics are not a member's own."""
-    net = agent.parts
+    net = agent.networks
     return agent._replace(init=lambda key, _: Member(new_actor(net.init(key)[0]), (), ()), hyper=hyper)
 
 

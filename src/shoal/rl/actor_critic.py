@@ -42,7 +42,7 @@ class ActorCritic:
         actor = View(spec, "config.actor", config.actor, spec.actor)
         critic = View(spec, "config.critic", config.critic, spec.critic)
         self._mask = ActionMask(spec)
-        self.sees = actor.keys + self._mask.keys
+        self.observation_keys = actor.keys + self._mask.keys
         alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.lstm_hidden_size
         if config.shared and not (alike or nothing_to_share):
             problem = "policy and critic cannot have a network in common, as they see different observations"

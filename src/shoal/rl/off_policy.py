@@ -60,7 +60,7 @@ class TwinCritics:
         self._actor, self._critic = MLP(config.layers, width, output_scale=0.01, **how), MLP(config.layers, 1, **how)
         self._of_actor = View(spec, "config.actor", config.actor, spec.actor)
         self._of_critic = View(spec, "config.critic", config.critic, spec.critic)
-        self.sees = self._of_actor.keys
+        self.observation_keys = self._of_actor.keys
 
     def initial_parameters(self, actor_key: jax.Array, critic_keys: Sequence[jax.Array]) -> tuple[PyTree, PyTree]:
         """Return new parameters of the policy and of both critics."""
@@ -156,15 +156,15 @@ def agent(
         hyper=hyper,
         rollout_length=config.rollout_length,
         num_envs=config.num_envs,
-        narrower={"update_ratio": (0.0, float(config.max_update_ratio))},
+        limit_overrides={"update_ratio": (0.0, float(config.max_update_ratio))},
         learning_starts=config.learning_starts,
         off_policy=True,
-        cut=_cut,
+        end_episodes=_end_episodes,
         **more,
     )
 
 
-def _cut(member: Member) -> Member:
+def _end_episodes(member: Member) -> Member:
     """Mark its buffer as another member's, which ends the episodes of its newest steps."""
     return member._replace(replay_buffer=member.replay_buffer._replace(owner=~member.replay_buffer.owner))
 

@@ -14,7 +14,7 @@ from shoal.core.types import Array, Hyper, RunProgress
 
 def share_done(progress: RunProgress, i: Array) -> Array:
     """The share of the run that is done after iteration i of an interval, in [0, 1]."""
-    return jnp.minimum((progress.made + progress.each * jnp.float32(i + 1)) / progress.planned, 1.0)
+    return jnp.minimum((progress.done + progress.per_iteration * jnp.float32(i + 1)) / progress.total, 1.0)
 
 
 def scheduled(hyper: Hyper, done: Array) -> Hyper:

@@ -49,7 +49,7 @@ class Champion:
         self.policy_factory, self.policy = policy_factory, policy_factory.policy(best.learned, best.hyper)
         self.obs = None if spec is None else spec.obs
         if isinstance(self.obs, dict):
-            self.obs = {key: self.obs[key] for key in self.policy.sees or self.obs}
+            self.obs = {key: self.obs[key] for key in self.policy.observation_keys or self.obs}
         self.hyper = {name: x for name, x in best.hyper.items() if not name.startswith(STRUCTURE)}
         self.uid, self.generation = best.uid, best.generation
         self.fitness = best.fitness if np.isfinite(best.fitness) else None

@@ -119,8 +119,8 @@ def observations(plan: Plan) -> Iterator[Diagnostic]:
     """The observation space, and the part of it that policies receive."""
     if (kind := plan.kind.compiled) is None:
         return  # the trainer has it
-    sees = kind.agent.sees
-    part = f"; policies receive {', '.join(sees)}" if sees else ""
+    keys = kind.agent.observation_keys
+    part = f"; policies receive {', '.join(keys)}" if keys else ""
     yield ok("observations", f"{describe(kind.spec.obs)}{part}")
 
 
