@@ -79,7 +79,7 @@ def test_what_has_no_default_is_sampled_for_members_that_hold_the_defaults(metho
 def test_pbt_makes_the_same_kind_of_decisions_everywhere(population: int, changes: dict[str, Any]) -> None:
     """The bottom quarter copies the top quarter, all begin anywhere in the ranges, and nobody ends."""
     plan = make_plan(tiny(population=population, hyper={}, space={"learning_rate": [1e-5, 1e-2, "log"]}, **changes))
-    assert plan.sizes == [(0.0, population)]
+    assert plan.rung_sizes == [(0.0, population)]
     uid = np.arange(population)
     state, hyper = plan.evolver.init((0, 0), uid)
     assert not (hyper["learning_rate"] == np.float32(3e-4)).any()
@@ -119,4 +119,4 @@ def test_what_cannot_end_members_refuses_to(changes: dict[str, Any], said: Said)
     ids=shown,
 )
 def test_a_run_says_where_a_single_tuned_member_copies_nobody(changes: dict[str, Any], alone: bool) -> None:
-    assert bool(plan_text.tuned_alone(make_plan(tiny(**changes)))) == alone
+    assert bool(plan_text.too_few_tuned(make_plan(tiny(**changes)))) == alone

@@ -72,7 +72,7 @@ def test_rungs_come_at_shares_of_the_run(population, generations, options, sizes
     """By default within the first half of it; each size lasts eta times as long as the one before. So plans it."""
     assert alive(generations, population, **options) == sizes
     begins = [0] + [g for g in range(1, generations) if sizes[g] != sizes[g - 1]]
-    planned = at_generations(halving(**options).sizes(population), generations)
+    planned = at_generations(halving(**options).rung_sizes(population), generations)
     assert planned == [(g / generations, sizes[g]) for g in begins]
 
 
@@ -204,7 +204,7 @@ def test_as_many_go_on_as_there_are_to_be(population, eta, least, share, fitness
         least = population
     kind = halving(eta=eta, min_members=least, default_members=share, last_choice="fitness")
     uid = np.arange(population)
-    for _, members in kind.sizes(population)[1:]:
+    for _, members in kind.rung_sizes(population)[1:]:
         stats = at([fitness[u] for u in uid], uid=uid.tolist())
         kept = kind.kept(stats, members, population)
         assert kept.sum() == members

@@ -103,9 +103,9 @@ def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
     """One for a member on each of two devices, and one for the last member alone."""
     with trace_cache(kept := []):
         plan = planned(halving(None, population=8, method="successive_halving", **changes))
-        for _, members in plan.sizes:
+        for _, members in plan.rung_sizes:
             plan.kind.shard([np.arange(members)], plan.setup).close()
-    assert [members for _, members in plan.sizes] == [8, 4, 2, 1]
+    assert [members for _, members in plan.rung_sizes] == [8, 4, 2, 1]
     assert len(kept) == programs
 
 

@@ -221,7 +221,7 @@ def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
         for x in names:
             if x not in known:
                 raise _unknown_name(place, x, known, e.env_name)
-    for x, option in method.chosen.items():
+    for x, option in method.self_tuned.items():
         if x in e.hyper:
             raise BadField(f"hyper.{x}", f"method {name} chooses it by itself, among method.{option}")
     for x, value in e.hyper.items():
@@ -240,7 +240,7 @@ def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
                 if number is not None:
                     check_limits(agent, f"space.{x}.{end}", x, number)
     given = agent.hyper._asdict() | e.hyper
-    fixed = {x: float(v) for x, v in given.items() if x not in space and x not in method.chosen}
+    fixed = {x: float(v) for x, v in given.items() if x not in space and x not in method.self_tuned}
     begin = {x: known[x] if r.initial is None else r.initial for x, r in space.items() if r.initial != SAMPLED}
     return SearchSpace(space, {x: float(nearest(space[x], np.array(value))) for x, value in begin.items()}, fixed)
 

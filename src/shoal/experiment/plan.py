@@ -82,9 +82,9 @@ class Plan(NamedTuple):
         return defaults(self.kind.tunable, self.kind.env_parameters)
 
     @property
-    def sizes(self) -> list[tuple[float, int]]:
-        """`Method.sizes`; where only the generations end the run, at the ends of these."""
-        planned, e = self.method.sizes(self.experiment.population), self.experiment
+    def rung_sizes(self) -> list[tuple[float, int]]:
+        """`Method.rung_sizes`; where only the generations end the run, at the ends of these."""
+        planned, e = self.method.rung_sizes(self.experiment.population), self.experiment
         return at_generations(planned, e.generations) if e.ends_by == ["generations"] else planned
 
     @property
@@ -147,10 +147,10 @@ class Plan(NamedTuple):
 
         turns: the weight of each part of it, by the members that are left
         """
-        ends = [rung for rung, _ in self.sizes[1:]] + [1.0]
+        ends = [rung for rung, _ in self.rung_sizes[1:]] + [1.0]
         parts = [
             (min(end, share) - begin) * self.experiment.population / members * turns(members)
-            for (begin, members), end in zip(self.sizes, ends, strict=True)
+            for (begin, members), end in zip(self.rung_sizes, ends, strict=True)
             if begin < share
         ]
         return sum(parts)

@@ -27,7 +27,7 @@ def generation(plan: Plan) -> str:
     number, unit, whose = plan.evaluation.episodes, "episode", "each"
     if plan.steps:
         number, unit = plan.steps, "step"
-    if len(plan.sizes) > 1:
+    if len(plan.rung_sizes) > 1:
         number, whose = number * plan.experiment.population, "of all members"
     return f"{number:,} {unit}{'s' * (number > 1)} {whose}"
 
@@ -38,14 +38,14 @@ def whole_run(plan: Plan) -> str:
     if n == 1 or not plan.steps or e.ends_by != ["generations"]:
         return ""
     each, total = e.generations * plan.steps, f"{n * e.generations * plan.steps:,} environment steps in total"
-    if len(plan.sizes) > 1:
+    if len(plan.rung_sizes) > 1:
         return f"{n} members: {total}; a member that survives all rungs trains for {each * plan.share_made(1.0):,.0f}"
     return f"{n} members × {each:,} steps each: {total}"
 
 
 def rungs(plan: Plan) -> str:
     """The shares of the run after which members end, with advice if training takes long; empty without rungs."""
-    planned, sizes = plan.method.sizes(plan.experiment.population), plan.sizes
+    planned, sizes = plan.method.rung_sizes(plan.experiment.population), plan.rung_sizes
     parts = []
     if len(sizes) > 1:
         then = ", ".join(f"{n} after {share:.0%} of the run" for share, n in sizes[1:])
@@ -58,11 +58,11 @@ def rungs(plan: Plan) -> str:
     return "; ".join(parts)
 
 
-def tuned_alone(plan: Plan) -> str:
+def too_few_tuned(plan: Plan) -> str:
     """Advice where default members leave too few tuned ones for one to copy another; those of a workspace copy members of
     other workers, and where a rung ends members the last ones copy nobody anyway."""
     e, method = plan.experiment, plan.method
-    if method.ends_members or e.exchange.name == "directory" or not method.tuned_alone(e.population):
+    if method.ends_members or e.exchange.name == "directory" or not method.too_few_tuned(e.population):
         return ""
     return "too few tuned members for one to copy another: raise population, or lower method.default_members"
 

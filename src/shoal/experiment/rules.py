@@ -101,7 +101,7 @@ RULES = (
     ),
     Rule(
         "method",
-        lambda e, m: choices(e) and (not (m.tunes and m.order_suffices) or m.copies),
+        lambda e, m: choices(e) and (not (m.tunes and m.rank_based) or m.copies),
         "its members cannot have several structures, for weights are copied or shared, and config has choices",
         "write method: independent, or {{name: successive_halving, between: none}}",
     ),
@@ -141,7 +141,7 @@ RULES = (
     ),
     Rule(
         "fitness.tie_breaker",
-        lambda e, m: e.fitness.tie_breaker is not None and not m.order_suffices,
+        lambda e, m: e.fitness.tie_breaker is not None and not m.rank_based,
         "breaks ties, and method {e.method_name} needs more of the fitness than its order",
         "leave it out",
     ),
@@ -154,9 +154,9 @@ RULES = (
     _beside("processes", "trainers, such as agent: sb3:PPO", lambda e: e.external),
     Rule(
         "method",
-        lambda e, m: e.external and not m.trainers,
+        lambda e, m: e.external and not m.supports_external_trainers,
         "its members are agents of Shoal's own, and {e.agent} is a trainer",
-        f"write {', '.join(name for name, made in METHODS.items() if made().trainers)}",
+        f"write {', '.join(name for name, method in METHODS.items() if method().supports_external_trainers)}",
     ),
     _not_of_trainers("fitness.actions", "trainers are measured with greedy actions"),
     _not_of_trainers("fitness.objective", "trainers are measured by their returns"),

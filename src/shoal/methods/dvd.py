@@ -50,7 +50,7 @@ class Dvd(Method):
 
     agents: ClassVar[dict[str, Declaration]] = {"td3": AGENTS["td3"]._replace(hyper=HYPER)}
     title: ClassVar[str] = "DvD"
-    chosen: ClassVar[dict[str, str]] = {"diversity": "arms"}
+    self_tuned: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
     def __post_init__(self) -> None:
         check_least(1, self, "probes", "redraw")

@@ -29,7 +29,7 @@ class Method(ABC):
     agents: the agents that it trains, by name; the first is the default
     tunes: whether members may differ in hyperparameters
     ends_members: whether members may end before the run does
-    chosen: hyperparameters that it sets by itself, each with the option that says how
+    self_tuned: hyperparameters that it sets itself, each with the option that holds the possible values
     metric_descriptions: the metrics that its decisions record, each with what it is in plain words, for the report
     replay: the replay buffer of a child: its own (keep), or a copy of its parent's
     burn_in: environment steps of a member before it may copy
@@ -40,7 +40,7 @@ class Method(ABC):
     agents: ClassVar[dict[str, Declaration]] = AGENTS
     tunes: ClassVar[bool] = False
     ends_members: ClassVar[bool] = False
-    chosen: ClassVar[dict[str, str]] = {}
+    self_tuned: ClassVar[dict[str, str]] = {}
     metric_descriptions: ClassVar[dict[str, str]] = {}
     replay = "keep"
     burn_in = 0
@@ -55,8 +55,8 @@ class Method(ABC):
         """Mark the members that hold the default hyperparameters for the whole run, bool [N]."""
         return np.zeros(len(uid), bool)
 
-    def tuned_alone(self, population: int) -> bool:
-        """True where, of a population of this size, too few members are tuned for one to copy another."""
+    def too_few_tuned(self, population: int) -> bool:
+        """True where a population of this size has too few tuned members for one to copy another."""
         return False
 
     @property
@@ -65,24 +65,24 @@ class Method(ABC):
         return " ".join((type(self).__doc__ or "").partition("\n\n")[2].split())
 
     @property
-    def learns_alone(self) -> bool:
+    def independent_learning(self) -> bool:
         """True where each member learns for itself, without a learner of the method's own."""
         return type(self).learner is Method.learner
 
     @property
-    def trainers(self) -> bool:
-        """True where external trainers may train members: they need no learner, and always train on."""
-        return self.learns_alone and not self.ends_members
+    def supports_external_trainers(self) -> bool:
+        """True where external trainers may train members: no learner of the method, and no member ends."""
+        return self.independent_learning and not self.ends_members
 
     @property
-    def order_suffices(self) -> bool:
-        """True where its decisions follow from the order of the fitness; whoever has a learner learns from its values."""
-        return self.learns_alone
+    def rank_based(self) -> bool:
+        """True where decisions depend on the ranks of the fitness alone, and not on its values."""
+        return self.independent_learning
 
     @property
     def structure(self) -> Any:
         """The part that compiled programs depend on; without a learner of its own, its decisions are none."""
-        return (self.replay, self.agents) if self.learns_alone else self
+        return (self.replay, self.agents) if self.independent_learning else self
 
     def agent_or_default(self, agent: Any) -> Any:
         """The agent that an experiment gives, or the first of the method's."""
@@ -109,7 +109,7 @@ class Method(ABC):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """The evolver, which decides between generations."""
 
-    def sizes(self, population: int) -> list[tuple[float, int]]:
+    def rung_sizes(self, population: int) -> list[tuple[float, int]]:
         """List (share of the run, members that train from there on): (0, population) first, then fewer each time."""
         return [(0.0, population)]
 

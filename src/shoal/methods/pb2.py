@@ -59,7 +59,7 @@ class Pb2(Selecting):
     rows: int = 100
     """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
 
-    order_suffices = False
+    rank_based = False
     title: ClassVar[str] = "population-based bandits"
     metric_descriptions: ClassVar[dict[str, str]] = {
         "pb2/length": "how far apart hyperparameters tell of one another, in shares of their ranges",

@@ -113,7 +113,7 @@ class Pbt(Selecting):
         """Number of members with default hyperparameters: the share, rounded down, but at least one."""
         return max(1, int(self.default_members * members + 1e-9)) if self.default_members else 0
 
-    def tuned_alone(self, population: int) -> bool:
+    def too_few_tuned(self, population: int) -> bool:
         return self.copies and population - self.defaults_among(population) < needed(self.select)
 
     def holds_defaults(self, uid: np.ndarray, population: int) -> np.ndarray:

@@ -72,14 +72,14 @@ class SuccessiveHalving(Pbt):
             members.append(max(self.min_members, members[-1] // self.eta))
         return members
 
-    def sizes(self, population: int) -> list[tuple[float, int]]:
+    def rung_sizes(self, population: int) -> list[tuple[float, int]]:
         members = self._members(population)
         last = len(members) - 1
         default = (0.5 * (self.eta**k - 1) / (self.eta**last - 1) for k in range(1, last + 1))
         return list(zip((0.0, *(default if self.rungs is None else self.rungs)), members, strict=True))
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        pbt, sizes = super().evolver(search, population), self.sizes(population)
+        pbt, sizes = super().evolver(search, population), self.rung_sizes(population)
 
         def init(key: Seed, uid: np.ndarray) -> tuple[Any, dict[str, np.ndarray]]:
             return {"rungs": np.array(0)}, pbt.init(key, uid)[1]
@@ -148,7 +148,7 @@ def is_due(rung: float, progress: float, generations: int) -> bool:
 
 
 def at_generations(sizes: list[tuple[float, int]], generations: int) -> list[tuple[float, int]]:
-    """`Method.sizes` as they come in so many generations: at most one rung at the end of each."""
+    """`Method.rung_sizes` as they come in so many generations: at most one rung at the end of each."""
     reached, done = sizes[:1], 0
     for rung, members in sizes[1:]:
         nearest = range(max(done + 1, int(rung * generations) - 1), generations)

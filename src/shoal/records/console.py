@@ -53,7 +53,7 @@ class Display(Callback):
         self._first, self._began, self._compiling = generation, time.monotonic(), 0.0
         name = e.method_name
         copies: dict[str, Column] = {"copies": _copies} if method.copies else {}
-        chosen = {name: _hyper(name) for name in method.chosen}
+        chosen = {name: _hyper(name) for name in method.self_tuned}
         self._columns = dict(SAMPLED) if plan.kind.sampled else FITNESS | copies | chosen
         where = f"{event.devices} device{'s' * (event.devices > 1)}"
         many = f"{e.generations} generation{'s' * (e.generations > 1)}"
@@ -79,7 +79,7 @@ class Display(Callback):
         if differing := ", ".join(f"config.{name}" for name in choices(e)):
             turns = "members of the same structure train in parallel, structures one after another"
             self._say(f"{len(structures(e))} structures (choices of {differing}): {turns}", "dim")
-        if text := plan_text.rungs(plan) or plan_text.tuned_alone(plan):
+        if text := plan_text.rungs(plan) or plan_text.too_few_tuned(plan):
             self._say(text, "dim")
         if text := plan_text.normalised(plan):
             self._say(f"normalised {text}", "dim")

@@ -104,7 +104,7 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
     assert plan.kind.compiled is not None
-    widths = {plan.kind.compiled.width(members, plan.method.ends_members) for _, members in plan.sizes}
+    widths = {plan.kind.compiled.width(members, plan.method.ends_members) for _, members in plan.rung_sizes}
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(widths)  # one program per width
     training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]

@@ -45,7 +45,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
     yield (ok if max(counts) else warning)(
         "selection",
         f"{share} of {many(n, 'member')} {'copies' if share == '1' else 'copy'} in a generation"
-        f"{', while all train' if len(plan.sizes) > 1 else ''}",
+        f"{', while all train' if len(plan.rung_sizes) > 1 else ''}",
     )
     if advice:
         yield warning("selection", advice)
@@ -55,7 +55,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
         )
     burn_in, last = method.burn_in, e.generations - 1
     first = max(1, math.ceil(burn_in / (plan.steps or 1)))
-    if len(plan.sizes) > 1 and max(counts):
+    if len(plan.rung_sizes) > 1 and max(counts):
         yield _between_rungs(plan)
     elif e.ends_by == ["time_limit"] and max(counts):
         yield ok("evolution", f"members copy from generation {first} on")
@@ -69,7 +69,7 @@ def selection(plan: Plan) -> Iterator[Diagnostic]:
 
 def _between_rungs(plan: Plan) -> Diagnostic:
     """The generations in which members copy where rungs end some."""
-    (share, left), e = plan.sizes[-1], plan.experiment
+    (share, left), e = plan.rung_sizes[-1], plan.experiment
     n, burn_in = e.generations, plan.method.burn_in
     end = round(share * n) if left == 1 else n
     first = next((g for g in range(1, n) if plan.share_made(g / n) * n * plan.steps >= burn_in), n)
