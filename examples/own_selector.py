@@ -17,16 +17,16 @@ class RankLottery:
     share: float = 0.5
     """fraction of the population that is replaced"""
 
-    def __call__(self, key: tuple[int, ...], stats: PopulationStats, mine: np.ndarray) -> Selection:
-        """`mine`: the rows of the stats to decide for. A parent is a row as well; one's own: to keep one's weights."""
+    def __call__(self, key: tuple[int, ...], stats: PopulationStats, rows: np.ndarray) -> Selection:
+        """`rows`: the members to decide for. A parent is a row as well; one's own: to keep one's weights."""
         fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)  # a diverged member ranks last
         rank = np.argsort(np.argsort(-fitness))  # 0 is the best
         kept = max(1, round(len(rank) * (1 - self.share)))
         tickets = np.maximum(kept - rank, 0)
-        luck = draws(key, stats.uid[mine], 1)[:, 0]  # in [0, 1), one for each member, the same in every process
-        drawn = np.searchsorted(np.cumsum(tickets) / tickets.sum(), luck, side="right")
-        parents = np.where(rank[mine] < kept, mine, drawn)
-        return Selection(parents, explore=parents != mine)
+        uniform = draws(key, stats.uid[rows], 1)[:, 0]  # in [0, 1), one for each member, the same in every process
+        drawn = np.searchsorted(np.cumsum(tickets) / tickets.sum(), uniform, side="right")
+        parents = np.where(rank[rows] < kept, rows, drawn)
+        return Selection(parents, explore=parents != rows)
 
 
 def main() -> None:

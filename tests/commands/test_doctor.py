@@ -77,13 +77,13 @@ def diverging_environment() -> Any:
     return environment._replace(step=step)
 
 
-def worst_first(key: Any, stats: Any, mine: Any) -> Selection:
+def worst_first(key: Any, stats: Any, rows: Any) -> Selection:
     """A selector that lets everybody copy the worst."""
-    parents = np.full(len(mine), stats.fitness.argmin())
-    return Selection(parents, parents != mine)
+    parents = np.full(len(rows), stats.fitness.argmin())
+    return Selection(parents, parents != rows)
 
 
-def failing(key: Any, stats: Any, mine: Any) -> Selection:
+def failing(key: Any, stats: Any, rows: Any) -> Selection:
     raise ValueError("not today")
 
 

@@ -28,12 +28,12 @@ class Crooked:
     ill: str
     since: int = 0
 
-    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Any:
+    def __call__(self, key: Seed, stats: PopulationStats, rows: np.ndarray) -> Any:
         if stats.generation[0] >= self.since:
             if self.ill == "raise":
                 raise ZeroDivisionError("of\nmy own")
-            return {"none": None, "too few": Selection(mine[:1], mine[:1] > 0)}[self.ill]
-        return Selection(np.zeros_like(mine), mine > 0)
+            return {"none": None, "too few": Selection(rows[:1], rows[:1] > 0)}[self.ill]
+        return Selection(np.zeros_like(rows), rows > 0)
 
 
 @dataclass(frozen=True)

@@ -80,10 +80,10 @@ def test_local() -> None:
     assert evolved.evolution == "state"
 
 
-def weigh(stats: PopulationStats, mine: np.ndarray) -> Any:
+def weigh(stats: PopulationStats, rows: np.ndarray) -> Any:
     """Weights for a mean, and hyperparameters that are twice as large."""
     weights = np.linspace(0, 1, len(stats.uid), dtype=np.float32)
-    doubled = {name: 2 * x[mine] for name, x in stats.hyper.items()}
+    doubled = {name: 2 * x[rows] for name, x in stats.hyper.items()}
     return "state", DistributionUpdate(weights, doubled, {"elites": 3.0})
 
 
@@ -129,9 +129,9 @@ def go(worker: Worker, decide: Any = decide) -> tuple[Any, PopulationStats]:
     """What a worker decides, and what it saw when it did; then others see it too."""
     seen: list[PopulationStats] = []
 
-    def watched(stats: PopulationStats, mine: np.ndarray) -> Any:
+    def watched(stats: PopulationStats, rows: np.ndarray) -> Any:
         seen.append(stats)
-        return decide(stats, mine)
+        return decide(stats, rows)
 
     evolved = worker.evolve(worker.share({}, False, 0.0), watched)
     evolved.publish()
@@ -149,8 +149,8 @@ def test_workers_of_a_directory(shore: Shore) -> None:
     assert [key_of((learned, ())) for learned in evolved.learned([2])] == [STATES[2]]
     for worker, shard in workers[1:]:
         _, again = go(worker)
-        mine = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)
-        assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[mine]]
+        rows = slice(int(shard.uid[0]), int(shard.uid[0]) + 3)
+        assert [key_of(s) for s in shard.states] == [STATES[p] for p in expected(EVERYBODY)[rows]]
         assert again.uid.tolist() == EVERYBODY.tolist()
     assert not shore.notes
 
@@ -162,8 +162,8 @@ def test_workers_have_no_mean_together(shore: Shore, said: Said) -> None:
     said(error.value)
 
 
-def keep(stats: Any, mine: np.ndarray) -> Any:
-    return "state", type(decide(stats, mine)[1])(mine, {name: x[mine] for name, x in stats.hyper.items()})
+def keep(stats: Any, rows: np.ndarray) -> Any:
+    return "state", type(decide(stats, rows)[1])(rows, {name: x[rows] for name, x in stats.hyper.items()})
 
 
 def test_nobody_looks_ahead_and_nobody_waits(shore: Shore) -> None:
@@ -198,12 +198,12 @@ def test_a_lost_state_means_another_decision(shore: Shore) -> None:
 
 
 def copy_from(uid: int) -> Any:
-    """The first of mine copies `uid`, if that is to be seen."""
+    """The member at the first row copies `uid`, if that is to be seen."""
 
-    def choose(stats: Any, mine: np.ndarray) -> Any:
-        evolution, decision = keep(stats, mine)
+    def choose(stats: Any, rows: np.ndarray) -> Any:
+        evolution, decision = keep(stats, rows)
         found = np.flatnonzero(stats.uid == uid)
-        return evolution, decision._replace(parents=np.r_[found, mine[1:]] if len(found) else mine)
+        return evolution, decision._replace(parents=np.r_[found, rows[1:]] if len(found) else rows)
 
     return choose
 

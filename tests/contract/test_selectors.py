@@ -63,16 +63,16 @@ def test_the_order_of_the_cards_does_not_matter(stats, generation):
 @given(st.data(), populations(), SEEDS)
 def test_deciding_for_some_equals_deciding_for_all(data, stats, generation):
     """One parent and one flag for each; stats and rows are left as they were."""
-    mine = data.draw(rows_of(stats))
-    given, before = mine.copy(), stats.take(np.arange(len(stats.uid)))
+    rows = data.draw(rows_of(stats))
+    given, before = rows.copy(), stats.take(np.arange(len(stats.uid)))
     for name, selector in VARIANTS.items():
         everybody = everyone(selector, stats, generation)
-        some = selector((3, generation), stats, mine)
+        some = selector((3, generation), stats, rows)
         assert some.parents.dtype == np.int64 and some.explore.dtype == bool, name
-        assert some.parents.tolist() == everybody.parents[mine].tolist(), name
-        assert some.explore.tolist() == everybody.explore[mine].tolist(), name
+        assert some.parents.tolist() == everybody.parents[rows].tolist(), name
+        assert some.explore.tolist() == everybody.explore[rows].tolist(), name
         some.parents[:] = everybody.parents[:] = 0  # what is returned is not a view of what was given
-        assert mine.tolist() == given.tolist(), name
+        assert rows.tolist() == given.tolist(), name
         for one, other in zip(before, stats, strict=True):
             np.testing.assert_equal(other, one, name)
 
@@ -88,7 +88,7 @@ def test_who_copies_whom(stats, generation):
         parents, explore = everyone(selector, stats, generation)
         assert np.all((parents == np.arange(len(fitness))) | finite[parents]), name
         assert not np.any(fitness[parents[finite]] < fitness[finite]), name
-        assert selector.needs == 1 or (finite[parents] & explore)[~finite].all(), name
+        assert selector.min_population == 1 or (finite[parents] & explore)[~finite].all(), name
         assert np.all(np.isin(parents[best], best)) and (len(best) > 1 or parents[best] == best), name
 
 

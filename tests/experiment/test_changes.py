@@ -99,7 +99,7 @@ def walk() -> None:
     [
         ({"env": lambda: None}, {"env": walk}),
         ({"config": CONFIG | {"network": lambda spec: None}}, {"config": {"network": walk}}),
-        ({"method": {"name": "pbt", "select": lambda key, stats, mine: None}}, {"method": {"select": walk}}),
+        ({"method": {"name": "pbt", "select": lambda key, stats, rows: None}}, {"method": {"select": walk}}),
         ({"fitness": {"objective": lambda info: 0.0, "episodes": 5}}, {"fitness": {"objective": walk}}),
         ({"env": "object:in_parts"}, {"env": in_parts}),
         ({"env": "elsewhere:walk"}, {"env": "object:walk"}),  # of a script, whose module was imported the last time

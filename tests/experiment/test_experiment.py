@@ -80,12 +80,12 @@ class Mine(Selector):
 
     count: int = 1
 
-    def __call__(self, key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
-        return Selection(mine, np.zeros(len(mine), bool))
+    def __call__(self, key: Any, stats: PopulationStats, rows: np.ndarray) -> Selection:
+        return Selection(rows, np.zeros(len(rows), bool))
 
 
-def my_selection(key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
-    return Selection(mine, np.zeros(len(mine), bool))
+def my_selection(key: Any, stats: PopulationStats, rows: np.ndarray) -> Selection:
+    return Selection(rows, np.zeros(len(rows), bool))
 
 
 def written(folder: Path, text: str) -> Path:

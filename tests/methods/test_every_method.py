@@ -60,14 +60,14 @@ class Asked(NamedTuple):
     """What is decided about some of the stats."""
 
     seen: PopulationStats
-    mine: np.ndarray
+    rows: np.ndarray
     state: Any
     decision: Decision | DistributionUpdate
     in_doubt: np.ndarray  # before it
 
     def by_uid(self) -> Any:
         """The same in whatever order the stats were seen: the uids of parents, hyperparameters, who begins anew."""
-        order = np.argsort(self.seen.uid[self.mine])
+        order = np.argsort(self.seen.uid[self.rows])
         hyper = {name: x[order] for name, x in self.decision.hyper.items()}
         if isinstance(self.decision, DistributionUpdate):
             return self.decision.weights[np.argsort(self.seen.uid)], hyper
@@ -84,7 +84,7 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
     evolver, rng = kind.evolver(SearchSpace(TUNED if kind.tunes else {}, {}, FIXED), 8), np.random.default_rng(1)
     state, hyper = evolver.init((0,), who)
     fixed = {name: np.full(MEMBERS, x[0]) for name, x in hyper.items()}
-    uid, mine = np.arange(MEMBERS), np.argsort(order)[who]
+    uid, rows = np.arange(MEMBERS), np.argsort(order)[who]
     for generation in range(GENERATIONS):
         fitness = np.where(rng.random(MEMBERS) < 0.1, np.nan, rng.normal(size=MEMBERS))
         tuned = {name: drawn(r, rng) for name, r in TUNED.items()} if kind.tunes else {}
@@ -94,8 +94,8 @@ def asked(kind: Method, order: np.ndarray, who: np.ndarray) -> Iterator[Asked]:
             uid, whole, steps, fitness, np.abs(fitness), episodes, fixed | tuned, (generation + 1) / (2 * GENERATIONS)
         )
         in_doubt = evolver.in_doubt(state, seen := stats.take(order), 0)
-        state, decision = evolver.decide((0, generation), state, seen, mine)
-        yield Asked(seen, mine, state, decision, in_doubt)
+        state, decision = evolver.decide((0, generation), state, seen, rows)
+        yield Asked(seen, rows, state, decision, in_doubt)
 
 
 def drawn(r: Range, rng: np.random.Generator) -> np.ndarray:
@@ -120,8 +120,8 @@ class Marked:
 
     copies = False
 
-    def __call__(self, key: Any, stats: PopulationStats, mine: np.ndarray) -> Selection:
-        return Selection(mine, mine < 0)
+    def __call__(self, key: Any, stats: PopulationStats, rows: np.ndarray) -> Selection:
+        return Selection(rows, rows < 0)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ class Marked:
         ({"name": "pbt", "select": {"name": "truncation", "donors": "none"}}, False),
         ({"name": "pbt", "explore": "keep"}, True),
         ({"name": "successive_halving", "between": "none"}, False),
-        pytest.param({"name": "pbt", "select": lambda key, stats, mine: Selection(mine, mine < 0)}, True, id="own"),
+        pytest.param({"name": "pbt", "select": lambda key, stats, rows: Selection(rows, rows < 0)}, True, id="own"),
         pytest.param({"name": "pbt", "select": Marked()}, False, id="own, without copies"),
     ],
     ids=str,  # what is a function has an address in its name
@@ -169,13 +169,13 @@ def test_a_worker_decides_for_its_own_members_alone(name: str) -> None:
     runs = (asked(kind, EVERYBODY, own), asked(kind, order, who), asked(kind, order, EVERYBODY))
     for one, other, whole in zip(*runs, strict=True):
         assert same((one.by_uid(), one.state), (other.by_uid(), other.state))
-        seen, mine, state, decision, _ = other
+        seen, rows, state, decision, _ = other
         assert isinstance(decision, Decision) and isinstance(whole.decision, Decision)
-        assert decision.parents.shape == mine.shape and set(decision.parents) <= set(range(MEMBERS))
-        assert all(x.shape == mine.shape and x.dtype == np.float32 for x in decision.hyper.values())
-        keeps = decision.parents == mine
+        assert decision.parents.shape == rows.shape and set(decision.parents) <= set(range(MEMBERS))
+        assert all(x.shape == rows.shape and x.dtype == np.float32 for x in decision.hyper.values())
+        keeps = decision.parents == rows
         for x in TUNED.keys() & decision.hyper.keys():
-            np.testing.assert_array_equal(decision.hyper[x][keeps], seen.hyper[x][mine][keeps])
+            np.testing.assert_array_equal(decision.hyper[x][keeps], seen.hyper[x][rows][keeps])
         if not jax.tree.leaves(state):
             np.testing.assert_array_equal(decision.parents, whole.decision.parents[who])
             assert same(decision.hyper, {x: values[who] for x, values in whole.decision.hyper.items()})

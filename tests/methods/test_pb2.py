@@ -153,18 +153,18 @@ def test_what_is_observed() -> None:
     """By hand: member 0 copies 3 after the first generation, so that its next row goes on from the fitness of 3."""
     bandit = evolver(5)
     state, hyper = bandit.init((0,), np.arange(4))
-    mine = np.arange(4)
-    state, decision = bandit.decide((0, 0), state, stats([1, 2, 3, 4], 0, hyper), mine)
+    rows = np.arange(4)
+    state, decision = bandit.decide((0, 0), state, stats([1, 2, 3, 4], 0, hyper), rows)
     assert decision.parents.tolist() == [3, 1, 2, 3] and np.isnan(state["rows"]).all()
     assert state["before"].tolist() == [4, 2, 3, 4]
     after = {"rate": [1e-4, 1e-2, 1.0, 0.1], "kind": [1, 4, 2, 1], "width": [1, 9, 5, 3]}
-    state, _ = bandit.decide((0, 1), state, stats([6, 2, NAN, 3], 1, after), mine)
+    state, _ = bandit.decide((0, 1), state, stats([6, 2, NAN, 3], 1, after), rows)
     diverged = [1, 3, -math.inf, 1, 0.5, 0.5]
     expected = [[1, 4, 0.02, 0, 0, 0], [1, 2, 0, 0.5, 1, 1], diverged, [1, 4, -0.01, 0.75, 0, 0.25]]
     np.testing.assert_allclose(state["rows"], [[NAN] * 6, *expected], atol=1e-6)
     assert state["since"].tolist() == [200] * 4
     again = {name: [x[0]] * 4 for name, x in after.items()}
-    state, _ = bandit.decide((0, 2), state, stats([6, 3, 1, 5], 2, again), mine)  # five fit
+    state, _ = bandit.decide((0, 2), state, stats([6, 3, 1, 5], 2, again), rows)  # five fit
     assert len(state["rows"]) == 5 and state["rows"][:2, 0].tolist() == [1, 2]
 
 

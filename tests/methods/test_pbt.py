@@ -39,9 +39,9 @@ def population(fitness=range(8), steps=1000) -> PopulationStats:
     return PopulationStats(uid, steps // 1000, steps, fitness, std, episodes, hyper)
 
 
-def decide(evolver, stats, generation=1, mine=None):
-    mine = np.arange(len(stats.uid)) if mine is None else mine
-    return evolver.decide((0, generation), (), stats, mine)[1]
+def decide(evolver, stats, generation=1, rows=None):
+    rows = np.arange(len(stats.uid)) if rows is None else rows
+    return evolver.decide((0, generation), (), stats, rows)[1]
 
 
 def test_first_hyperparameters():
@@ -91,8 +91,8 @@ def test_without_exploration_children_have_exactly_the_parents_values():
 def test_copies_are_of_what_the_cards_show():
     """A -> B -> C in one generation: C inherits B's old values, not A's."""
 
-    def chain(key, stats, mine):
-        return Selection(np.array([0, 0, 1])[mine], np.array([False, True, True])[mine])
+    def chain(key, stats, rows):
+        return Selection(np.array([0, 0, 1])[rows], np.array([False, True, True])[rows])
 
     stats = population(range(3))
     decision = decide(pbt(chain, explore.KeepValues(), SPACE, START), stats)
@@ -119,10 +119,10 @@ def test_twins_part():
 def test_every_process_decides_the_same():
     stats, evolver = population(), pbt(select.Tournament(), explore.Perturb(), SPACE, START)
     everybody = decide(evolver, stats)
-    for mine in (np.array([0, 1, 2]), np.array([7, 4]), np.array([3])):
-        some = decide(evolver, stats, mine=mine)
-        assert some.parents.tolist() == everybody.parents[mine].tolist()
-        assert all(x.tolist() == everybody.hyper[name][mine].tolist() for name, x in some.hyper.items())
+    for rows in (np.array([0, 1, 2]), np.array([7, 4]), np.array([3])):
+        some = decide(evolver, stats, rows=rows)
+        assert some.parents.tolist() == everybody.parents[rows].tolist()
+        assert all(x.tolist() == everybody.hyper[name][rows].tolist() for name, x in some.hyper.items())
 
 
 def test_generations_differ_and_repeat():
@@ -176,7 +176,7 @@ def test_errors_come_at_construction(said):
     ids=shown,
 )
 def test_a_selector_that_gives_no_choice(chosen, said):
-    evolver = pbt(lambda key, stats, mine: chosen, explore.KeepValues(), SPACE, START)
+    evolver = pbt(lambda key, stats, rows: chosen, explore.KeepValues(), SPACE, START)
     with pytest.raises(BadInput) as error:
         decide(evolver, population(range(4)))
     said(error.value)

@@ -81,9 +81,9 @@ def test_who_ties_is_ranked_by_the_second(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("shoal.run.final_selection.sequential_halving", halving)
 
-    def spy(key: Any, stats: Any, mine: np.ndarray) -> Selection:
+    def spy(key: Any, stats: Any, rows: np.ndarray) -> Selection:
         seen.append(stats)
-        return Selection(mine, np.zeros(len(mine), bool))
+        return Selection(rows, np.zeros(len(rows), bool))
 
     fitness = Fitness(episodes=3, objective="way.height", tie_breaker="return")
     method = {"name": "pbt", "select": spy}

@@ -65,7 +65,7 @@ class Nearby(Method):
         def init(key: Any, uid: np.ndarray) -> Any:
             return (), {name: np.full(len(uid), x, np.float32) for name, x in search.fixed.items()}
 
-        def decide(key: Any, state: Any, stats: Any, mine: np.ndarray) -> Any:
+        def decide(key: Any, state: Any, stats: Any, rows: np.ndarray) -> Any:
             best = np.argmax(np.nan_to_num(stats.fitness, nan=-np.inf))
             return state, DistributionUpdate((np.arange(len(stats.uid)) == best).astype(np.float32), dict(stats.hyper))
 
@@ -77,7 +77,7 @@ class SampledButCopying(Nearby):
 
     def evolver(self, *arguments: Any) -> PureEvolver:
         init = super().evolver(*arguments).init
-        return PureEvolver(init, lambda key, state, stats, mine: (state, Decision(mine, dict(stats.hyper))))
+        return PureEvolver(init, lambda key, state, stats, rows: (state, Decision(rows, dict(stats.hyper))))
 
 
 class GradientTrainedButWeighing(Independent):
@@ -87,5 +87,5 @@ class GradientTrainedButWeighing(Independent):
         init = super().evolver(*arguments).init
         even = np.float32(0.25)
         return PureEvolver(
-            init, lambda key, state, stats, mine: (state, DistributionUpdate(even + 0 * mine, dict(stats.hyper)))
+            init, lambda key, state, stats, rows: (state, DistributionUpdate(even + 0 * rows, dict(stats.hyper)))
         )

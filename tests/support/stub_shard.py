@@ -68,10 +68,10 @@ class StubShard:
 KIND: Any = SimpleNamespace(snapshot=state_of(0))
 
 
-def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[str, Decision]:
+def decide(stats: PopulationStats, rows: np.ndarray) -> tuple[str, Decision]:
     """Every third member copies the one 4 uids further on, in a circle among those to be seen."""
     m = len(stats.uid)
-    parents = np.where(stats.uid[mine] % 3 == 0, (mine + 4) % m, mine)
+    parents = np.where(stats.uid[rows] % 3 == 0, (rows + 4) % m, rows)
     hyper = {name: values[parents] for name, values in stats.hyper.items()}
     return "state", Decision(parents, hyper)
 

@@ -178,7 +178,7 @@ class DistributionUpdate(NamedTuple):
 Seed = tuple[int, ...]  # (seed, generation, purpose, ...): all random numbers of evolution derive from one
 
 
-# (key, stats [M], mine): of the M visible members; mine int64 [N], the rows of the members to decide for
+# (key, stats [M], rows): of the M visible members; rows int64 [N]: the members to decide for
 Select = Callable[[Seed, PopulationStats, np.ndarray], Selection]
 # (key, hyper [N], space, uid) -> new values, from those that are inherited; uid int64 [N] keys each member's random numbers
 Explore = Callable[[Seed, Values, dict[str, Range], np.ndarray], Values]
@@ -186,7 +186,7 @@ Explore = Callable[[Seed, Values, dict[str, Range], np.ndarray], Values]
 Init = Callable[[Seed, np.ndarray], tuple[Any, Values]]
 # (state, stats [M], round) -> rows [K] of members that play more episodes before the decision, in a round; none: it is made
 InDoubt = Callable[[Any, PopulationStats, int], np.ndarray]
-# (key, state, stats [M], mine [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
+# (key, state, stats [M], rows [N]) -> (state, Decision), or DistributionUpdate with a SearchLearner
 Decide = Callable[[Seed, Any, PopulationStats, np.ndarray], tuple[Any, Decision | DistributionUpdate]]
 
 

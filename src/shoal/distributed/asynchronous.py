@@ -44,8 +44,8 @@ class Worker:
             order = np.argsort(table[:, 0], kind="stable")  # by uid, so that the order is the same for every worker
             visible, _, _ = from_rows(table[order], stats, {})
             sources = own + [(manifest, row) for manifest in others for row in range(len(manifest.rows))]
-            mine = np.argsort(order)[: len(rows)]
-            evolution, decision = decide(visible, mine)
+            own_rows = np.argsort(order)[: len(rows)]
+            evolution, decision = decide(visible, own_rows)
             if not isinstance(decision, Decision):
                 raise BadField("method", "its evolver weighs members for a mean, which workers do not share")
             parents = [sources[row] for row in order[decision.parents]]

@@ -83,9 +83,9 @@ class CemRl(Method):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """The cross-entropy method: weights by the logarithm of the rank; hyperparameters do not change."""
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, DistributionUpdate]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, DistributionUpdate]:
             elites = max(len(stats.fitness) // 2, 1) if self.elites is None else self.elites
-            hyper = {name: values[mine] for name, values in stats.hyper.items()}
+            hyper = {name: values[rows] for name, values in stats.hyper.items()}
             weights = log_ranks(stats.fitness, elites)
             returns = np.where(weights > 0, stats.fitness, 0.0)
             metrics = {"elites/return": float((weights * returns).sum()) if weights.any() else np.nan}

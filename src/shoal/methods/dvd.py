@@ -85,8 +85,8 @@ class Dvd(Method):
             state = pull(key, {"wins": none, "losses": none, "best": np.array(np.nan)})
             return state, hyper(state, same_for_all(search.fixed, len(uid)), len(uid))
 
-        def decide(key: Seed, state: State, stats: PopulationStats, mine: np.ndarray) -> tuple[State, Decision]:
-            own = stats.fitness[mine]
+        def decide(key: Seed, state: State, stats: PopulationStats, rows: np.ndarray) -> tuple[State, Decision]:
+            own = stats.fitness[rows]
             finite = own[np.isfinite(own)]
             if not np.isnan(state["best"]):  # in the first generation there is no fitness to compare with
                 won = bool(len(finite)) and bool(finite.max() > state["best"])
@@ -95,8 +95,8 @@ class Dvd(Method):
             if len(finite):
                 state = state | {"best": np.array(finite.max(), np.float64)}
             state = pull(key, state)
-            values = {name: x[mine] for name, x in stats.hyper.items()}
-            return state, Decision(mine, hyper(state, values, len(mine)))
+            values = {name: x[rows] for name, x in stats.hyper.items()}
+            return state, Decision(rows, hyper(state, values, len(rows)))
 
         return PureEvolver(init, decide)
 

@@ -82,15 +82,15 @@ class Es(Method):
         """Return the evolver, which weights members by centred ranks; its state is the steps of all so far."""
         limits = declared(EsHyper)
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, DistributionUpdate]:
-            hyper = {name: values[mine] for name, values in stats.hyper.items()}
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, DistributionUpdate]:
+            hyper = {name: values[rows] for name, values in stats.hyper.items()}
             for name in ("sigma", "learning_rate"):
                 factor, end = getattr(self, f"{name}_decay"), max(getattr(self, f"{name}_end"), limits[name].least)
                 x = hyper[name]
                 hyper[name] = np.where(x > end, np.maximum(np.float32(factor) * x, np.float32(end)), x)
             steps = stats.steps.sum()
             if self.adaptive_cap and (episodes := stats.episodes.sum()):
-                hyper["episode_cap"] = np.full(len(mine), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
+                hyper["episode_cap"] = np.full(len(rows), np.ceil(STRETCH * (steps - state) / episodes), np.float32)
             return np.array(steps), DistributionUpdate(centred_ranks(stats.fitness), hyper)
 
         return PureEvolver(lambda key, uid: (np.array(0), same_for_all(search.fixed, len(uid))), decide)

@@ -40,9 +40,9 @@ class Tuning(Method):
         return init
 
 
-def unchanged(stats: PopulationStats, mine: np.ndarray) -> Decision:
+def unchanged(stats: PopulationStats, rows: np.ndarray) -> Decision:
     """The decision that members go on as they are."""
-    return Decision(mine, {name: x[mine] for name, x in stats.hyper.items()})
+    return Decision(rows, {name: x[rows] for name, x in stats.hyper.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Independent(Tuning):
         return {}
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
-            return state, unchanged(stats, mine)
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision]:
+            return state, unchanged(stats, rows)
 
         return PureEvolver(self.initial_values(search), decide)

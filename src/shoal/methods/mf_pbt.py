@@ -59,14 +59,14 @@ class MfPbt(Copying):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Decide for all members. One without finite fitness always copies the best of its sub-population, or of all."""
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
-            done = int(stats.generation[mine[0]]) + 1
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision]:
+            done = int(stats.generation[rows[0]]) + 1
             parents, donors, explores = self._decided(derive(key, "select"), stats, done)
-            hyper = inherit(self.explore, key, stats, mine, donors[mine], explores[mine], search.ranges)
+            hyper = inherit(self.explore, key, stats, rows, donors[rows], explores[rows], search.ranges)
             homes = stats.uid % len(self.periods)
-            migrants = int((homes[parents] != homes)[mine].sum())
+            migrants = int((homes[parents] != homes)[rows].sum())
             evolving = sum(done % period == 0 for period in self.periods)
-            return state, Decision(parents[mine], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
+            return state, Decision(parents[rows], hyper, {"mf_pbt/evolving": evolving, "mf_pbt/migrants": migrants})
 
         return PureEvolver(self.initial_values(search), decide)
 

@@ -14,7 +14,7 @@ from shoal.methods.method import Method
 from shoal.methods.select import SELECTORS
 
 # What a selector and an explorer are called with.
-CALLED = {"select": "key, stats, mine", "explore": "key, hyper, space, uid"}
+CALLED = {"select": "key, stats, rows", "explore": "key, hyper, space, uid"}
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 

@@ -94,23 +94,23 @@ class Pb2(Selecting):
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         space = search.ranges
 
-        def decide(key: Seed, state: State, stats: PopulationStats, mine: np.ndarray) -> tuple[State, Decision]:
-            state = observed(state, space, stats, mine)
-            parents, explores = self.selected(key, stats, mine)
+        def decide(key: Seed, state: State, stats: PopulationStats, rows: np.ndarray) -> tuple[State, Decision]:
+            state = observed(state, space, stats, rows)
+            parents, explores = self.selected(key, stats, rows)
             side = float(state["side"])
-            wise, metrics = explorer(self.explore, state["rows"], space, stats, mine, parents, explores, side)
-            hyper = inherit(wise, key, stats, mine, parents, explores, space)
-            order, tried = np.argsort(stats.uid[mine]), explores & (wise is not self.explore)
+            wise, metrics = explorer(self.explore, state["rows"], space, stats, rows, parents, explores, side)
+            hyper = inherit(wise, key, stats, rows, parents, explores, space)
+            order, tried = np.argsort(stats.uid[rows]), explores & (wise is not self.explore)
             # A child goes on from the fitness of its parent.
-            after = {"before": stats.fitness[parents[order]], "since": stats.steps[mine[order]], "tried": tried[order]}
+            after = {"before": stats.fitness[parents[order]], "since": stats.steps[rows[order]], "tried": tried[order]}
             return state | after, Decision(parents, hyper, {**metrics, "pb2/side": side})
 
         return PureEvolver(self.initial_values(search), decide)
 
 
-def observed(state: State, space: dict[str, Range], stats: PopulationStats, mine: np.ndarray) -> State:
-    """Add to the state what the members `mine` gained since the last decision about them, and resize the box."""
-    own = stats.take(mine[np.argsort(stats.uid[mine])])
+def observed(state: State, space: dict[str, Range], stats: PopulationStats, rows: np.ndarray) -> State:
+    """Add to the state what the members at `rows` gained since the last decision about them, and resize the box."""
+    own = stats.take(rows[np.argsort(stats.uid[rows])])
     steps = np.maximum(own.steps - state["since"], 1)
     before = np.where(np.isfinite(state["before"]), state["before"], np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -163,43 +163,43 @@ def located(space: dict[str, Range], hyper: Values, members: int) -> np.ndarray:
 
 def explorer(
     explore: Explore,
-    rows: np.ndarray,
+    observations: np.ndarray,
     space: dict[str, Range],
     stats: PopulationStats,
-    mine: np.ndarray,
+    rows: np.ndarray,
     parents: np.ndarray,
     explores: np.ndarray,
     side: float,
 ) -> tuple[Explore, dict[str, float]]:
-    """Return the explorer of the members `mine` and its metrics: the bandit, or `explore` while it has too few data.
+    """Return the explorer of the members at `rows` and its metrics: the bandit, or `explore` while it has too few data.
 
-    rows: as in the state. side: of the box
+    observations: `rows` of the state. rows: the members to decide for. side: of the box
     """
-    rows = rows[~np.isnan(rows[:, CHANGE])]
-    y = _standardised(gains(rows))
-    if not space or len(rows) <= len(space) or y is None:
+    observations = observations[~np.isnan(observations[:, CHANGE])]
+    y = _standardised(gains(observations))
+    if not space or len(observations) <= len(space) or y is None:
         return explore, UNKNOWN
     fitness = stats.fitness[parents]
-    known = np.append(rows[:, BEFORE], fitness)
+    known = np.append(observations[:, BEFORE], fitness)
     known = known[np.isfinite(known)]
     low, high = (known.min(), known.max()) if len(known) else (0.0, 0.0)
-    now = float(stats.generation[mine].max()) + 1
+    now = float(stats.generation[rows].max()) + 1
 
     def features(before: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Inputs of the process, [n, F]: fitness within [0, 1], then the hyperparameters, `at` in the unit scale."""
         known = np.where(np.isfinite(before), before, low)
         return np.column_stack([(known - low) / max(high - low, 1e-300), _apart(space, at)])
 
-    process = fitted(features(rows[:, BEFORE], rows[:, PLACES:]), rows[:, TIME], y)
+    process = fitted(features(observations[:, BEFORE], observations[:, PLACES:]), observations[:, TIME], y)
     staying = np.flatnonzero(~explores & np.isfinite(fitness))
-    staying = staying[np.argsort(stats.uid[mine[staying]])]
-    at = located(space, {name: x[mine[staying]] for name, x in stats.hyper.items()}, len(staying))
+    staying = staying[np.argsort(stats.uid[rows[staying]])]
+    at = located(space, {name: x[rows[staying]] for name, x in stats.hyper.items()}, len(staying))
     for point in features(fitness[staying], at):
         process = process.expecting(point, now)
     columns = _columns(space)
     single = np.array([len(own) == 1 for own in columns])
     numbers, choices = [int(own[0]) for own in columns if len(own) == 1], [own for own in columns if len(own) > 1]
-    fitness_of = dict(zip(stats.uid[mine].tolist(), fitness.tolist(), strict=True))
+    fitness_of = dict(zip(stats.uid[rows].tolist(), fitness.tolist(), strict=True))
 
     def bandit(key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         chosen, expected = np.empty((len(uid), len(space))), process

@@ -63,32 +63,32 @@ class Selecting(Copying):
         return self.select.advice(members, episodes) if isinstance(self.select, Selector) else ""
 
     def validate(self, agent: Tunable, population: int) -> None:
-        if population < (needs := needed(self.select)):
-            problem = f"selection by {type(self.select).__name__} needs at least {needs}"
+        if population < (least := min_population(self.select)):
+            problem = f"selection by {type(self.select).__name__} needs at least {least}"
             raise BadField("population", problem, "for a single agent write method: independent", value=population)
 
-    def selected(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def selected(self, key: Seed, stats: PopulationStats, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Parents int64 [N], and which members explore, bool [N]; during the burn-in neither, except that a member without a
         finite fitness copies one that has it.
 
         Raises BadInput where the selector fails, or gives anything else.
         """
-        selection = call_own("method.select", _name(self.select), self.select, derive(key, "select"), stats, mine)
+        selection = call_own("method.select", _name(self.select), self.select, derive(key, "select"), stats, rows)
         if not isinstance(selection, tuple) or len(selection) != 2:
             raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
-        shape, visible = mine.shape, len(stats.uid)
+        shape, visible = rows.shape, len(stats.uid)
         parents, explores = (np.asarray(x) for x in selection)
         whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == shape
         if not whole or not ((parents >= 0) & (parents < visible)).all():
-            problem = f"of {len(mine)} members each needs a parent among the {visible} rows of the stats"
+            problem = f"of {len(rows)} members each needs a parent among the {visible} rows of the stats"
             raise BadField("method.select", problem)
-        if not self.copies and (copying := np.flatnonzero(parents != mine)).size:
-            child, parent = stats.uid[mine[copying[0]]], stats.uid[parents[copying[0]]]
+        if not self.copies and (copying := np.flatnonzero(parents != rows)).size:
+            child, parent = stats.uid[rows[copying[0]]], stats.uid[parents[copying[0]]]
             problem = f"it has member {child} copy member {parent}, and says copies = False"
             raise BadField("method.select", problem, "remove copies there, or give each member itself as its parent")
         finite = np.isfinite(stats.fitness)
-        ready = (stats.steps[mine] >= self.burn_in) | (~finite[mine] & finite[parents])
-        return np.where(ready, parents, mine), explores & ready
+        ready = (stats.steps[rows] >= self.burn_in) | (~finite[rows] & finite[parents])
+        return np.where(ready, parents, rows), explores & ready
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Pbt(Selecting):
         return max(1, int(self.default_members * members + 1e-9)) if self.default_members else 0
 
     def too_few_tuned(self, population: int) -> bool:
-        return self.copies and population - self.defaults_among(population) < needed(self.select)
+        return self.copies and population - self.defaults_among(population) < min_population(self.select)
 
     def holds_defaults(self, uid: np.ndarray, population: int) -> np.ndarray:
         """Mark the members with default hyperparameters, bool [N]: the first of each population."""
@@ -130,43 +130,43 @@ class Pbt(Selecting):
                 hyper[name] = np.where(default, np.float32(value), hyper[name])
             return state, hyper
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision]:
             tuned = np.flatnonzero(~self.holds_defaults(stats.uid, population))
-            parents, explores = mine.copy(), np.zeros(len(mine), bool)
-            here = np.isin(mine, tuned)
-            if here.any() and len(tuned) >= needed(self.select):
-                found, explores[here] = self.selected(key, stats.take(tuned), np.searchsorted(tuned, mine[here]))
+            parents, explores = rows.copy(), np.zeros(len(rows), bool)
+            here = np.isin(rows, tuned)
+            if here.any() and len(tuned) >= min_population(self.select):
+                found, explores[here] = self.selected(key, stats.take(tuned), np.searchsorted(tuned, rows[here]))
                 parents[here] = tuned[found]
-            return state, Decision(parents, inherit(self.explore, key, stats, mine, parents, explores, search.ranges))
+            return state, Decision(parents, inherit(self.explore, key, stats, rows, parents, explores, search.ranges))
 
         return PureEvolver(init, decide)
 
 
-def needed(select: Any) -> int:
+def min_population(select: Any) -> int:
     """The smallest population that a selector can select from."""
-    return getattr(select, "needs", 1)
+    return getattr(select, "min_population", 1)
 
 
 def inherit(
     explore: Explore,
     key: Seed,
     stats: PopulationStats,
-    mine: np.ndarray,
+    rows: np.ndarray,
     donors: np.ndarray,
     explores: np.ndarray,
     space: dict[str, Range],
 ) -> Values:
     """The hyperparameters [N] that members go on with: those of their donors, int64 [N], changed where one explores.
 
-    mine: int64 [N], the rows of the members. explores: bool [N]. Raises BadInput where the explorer fails, or gives
+    rows: int64 [N], the members to decide for. explores: bool [N]. Raises BadInput where the explorer fails, or gives
     anything else.
     """
     hyper = {name: values[donors] for name, values in stats.hyper.items()}
-    if len(rows := np.flatnonzero(explores)):
-        taken = {name: values[rows] for name, values in hyper.items()}
-        changed = _explored(explore, derive(key, "explore"), taken, space, stats.uid[mine[rows]])
+    if len(exploring := np.flatnonzero(explores)):
+        taken = {name: values[exploring] for name, values in hyper.items()}
+        changed = _explored(explore, derive(key, "explore"), taken, space, stats.uid[rows[exploring]])
         for name, values in changed.items():
-            hyper[name][rows] = values
+            hyper[name][exploring] = values
     return hyper
 
 

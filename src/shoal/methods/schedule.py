@@ -45,7 +45,7 @@ class Schedule(Method):
         def values(generation: int, members: int) -> dict[str, np.ndarray]:
             return same_for_all(search.fixed | self.rows[min(generation, len(self.rows) - 1)], members)
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
-            return state, Decision(mine, values(int(stats.generation.max()) + 1, len(mine)))
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision]:
+            return state, Decision(rows, values(int(stats.generation.max()) + 1, len(rows)))
 
         return PureEvolver(lambda key, uid: ((), values(0, len(uid))), decide)

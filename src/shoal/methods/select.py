@@ -1,4 +1,5 @@
-"""Selectors: who copies whom. Each is a frozen dataclass, called as `(key, stats [M], mine [N]) -> Selection`.
+"""Selectors: who copies whom. Each is a frozen dataclass, called as `(key, stats [M], rows [N]) -> Selection`; rows: the
+members to decide for.
 
 What holds for all of them:
 
@@ -22,7 +23,7 @@ from shoal.core.keys import draws
 from shoal.core.population import PopulationStats, Seed, Selection
 
 
-class Rivals(NamedTuple):
+class RankedMembers(NamedTuple):
     """All members, ordered by uid. At least one of them has finite fitness.
 
     fitness:   float64 [n], -inf where it is not finite
@@ -30,7 +31,7 @@ class Rivals(NamedTuple):
     episodes:  int64 [n], the number of these episodes
     finite:    bool [n]
     rank:      int64 [n], 0 is the best; equal fitness in random order, non-finite last
-    luck:      float64 [n], uniform in [0, 1): chooses each member's parent or opponent
+    uniform:   float64 [n], uniform in [0, 1): chooses each member's parent or opponent
     """
 
     fitness: np.ndarray
@@ -38,31 +39,31 @@ class Rivals(NamedTuple):
     episodes: np.ndarray
     finite: np.ndarray
     rank: np.ndarray
-    luck: np.ndarray
+    uniform: np.ndarray
 
 
 @dataclass(frozen=True)
 class Selector:
     """Base of selectors: order and rank the members of the stats, and let `choose` decide."""
 
-    needs: ClassVar[int] = 2  # the smallest population that the selector makes sense for
+    min_population: ClassVar[int] = 2  # the smallest one that the selector makes sense for
     copies: ClassVar[bool] = True  # members may copy one another
 
     def advice(self, members: int, episodes: int) -> str:
         """Advice for so many members with so many episodes of each; empty where there is none."""
         return ""
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        """Return parents int64 [n] (indices into the rivals) and explore bool [n]."""
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        """Return parents int64 [n] (indices into the members) and explore bool [n]."""
         raise NotImplementedError
 
-    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection:
+    def __call__(self, key: Seed, stats: PopulationStats, rows: np.ndarray) -> Selection:
         parents, explore = np.arange(len(stats.uid)), np.zeros(len(stats.uid), bool)
         if np.isfinite(stats.fitness).any():
-            rows = np.argsort(stats.uid)
-            chosen, explore[rows] = self.choose(_rivals(key, stats.take(rows)))
-            parents[rows] = rows[chosen]
-        return Selection(parents[mine], explore[mine])
+            by_uid = np.argsort(stats.uid)
+            chosen, explore[by_uid] = self.choose(_ranked(key, stats.take(by_uid)))
+            parents[by_uid] = by_uid[chosen]
+        return Selection(parents[rows], explore[rows])
 
 
 @dataclass(frozen=True)
@@ -95,23 +96,23 @@ class Truncation(Selector):
         less = f"bottom = {self.bottom:g} of {members} is less than one member; one is replaced anyway"
         return less if self.bottom * members < 1 else ""
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        n = len(rivals.rank)
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        n = len(members.rank)
         above = n - min(_share(self.bottom, n), n - 1)
-        replaced = (rivals.rank >= above) | ~rivals.finite
+        replaced = (members.rank >= above) | ~members.finite
         if self.donors == "none":
             return np.arange(n), replaced
         donors = above if self.donors == "above" else min(_share(self.top, n), above)
-        pool = np.flatnonzero(rivals.finite & (rivals.rank < donors))
-        return _copying(np.where(replaced, _draw(pool, rivals.luck), np.arange(n)))
+        pool = np.flatnonzero(members.finite & (members.rank < donors))
+        return _copying(np.where(replaced, _draw(pool, members.uniform), np.arange(n)))
 
 
 @dataclass(frozen=True)
 class WinnerTakesAll(Selector):
     """All members but the best become children of the best and explore (EVO)."""
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        return _copying(np.full(len(rivals.rank), rivals.rank.argmin()))
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        return _copying(np.full(len(members.rank), members.rank.argmin()))
 
 
 @dataclass(frozen=True)
@@ -121,9 +122,9 @@ class Tournament(Selector):
     Opponents have finite fitness, so that a diverged member always finds a parent.
     """
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        opponents = _opponents(rivals)
-        return _copying(np.where(rivals.rank[opponents] < rivals.rank, opponents, np.arange(len(opponents))))
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        opponents = _opponents(members)
+        return _copying(np.where(members.rank[opponents] < members.rank, opponents, np.arange(len(opponents))))
 
 
 @dataclass(frozen=True)
@@ -145,19 +146,19 @@ class Threshold(Selector):
             problem = f"it and threshold_abs = {self.threshold_abs} must not be negative"
             raise BadField("threshold_std", problem, value=self.threshold_std)
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        finite = rivals.fitness[rivals.finite]
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        finite = members.fitness[members.finite]
         with np.errstate(over="ignore", invalid="ignore"):  # overflow, with fitness near the ends of float64: no copies
             margin = max(self.threshold_std * finite.std(), self.threshold_abs)
             # Rounding must not move the mean away from equal members.
             mean = np.clip(finite.mean(), finite.min(), finite.max())
-            below, above = rivals.fitness < mean - margin, rivals.fitness > mean + margin
+            below, above = members.fitness < mean - margin, members.fitness > mean + margin
         itself = np.arange(len(below))
         if above.any():
-            leaders = _draw(np.flatnonzero(above), rivals.luck)
+            leaders = _draw(np.flatnonzero(above), members.uniform)
         else:
-            leaders = np.where(rivals.finite, itself, _draw(np.flatnonzero(rivals.finite), rivals.luck))
-        below |= ~rivals.finite
+            leaders = np.where(members.finite, itself, _draw(np.flatnonzero(members.finite), members.uniform))
+        below |= ~members.finite
         return np.where(below, leaders, itself), below
 
 
@@ -180,14 +181,14 @@ class TTest(Selector):
     def advice(self, members: int, episodes: int) -> str:
         return "t_test never copies with one episode: set fitness.episodes to 2 or more" if episodes < 2 else ""
 
-    def choose(self, rivals: Rivals) -> tuple[np.ndarray, np.ndarray]:
-        opponents, itself = _opponents(rivals), np.arange(len(rivals.rank))
-        better = ~rivals.finite & rivals.finite[opponents] | significantly_better(rivals, opponents, itself, self.p)
+    def choose(self, members: RankedMembers) -> tuple[np.ndarray, np.ndarray]:
+        opponents, itself = _opponents(members), np.arange(len(members.rank))
+        better = ~members.finite & members.finite[opponents] | significantly_better(members, opponents, itself, self.p)
         return _copying(np.where(better, opponents, itself))
 
 
 def significantly_better(
-    found: PopulationStats | Rivals, rows: np.ndarray, others: np.ndarray, p: float = 0.05
+    found: PopulationStats | RankedMembers, rows: np.ndarray, others: np.ndarray, p: float = 0.05
 ) -> np.ndarray:
     """Mark, bool [N], where the members in rows, int64 [N], are significantly better than the others, int64 [N].
 
@@ -207,14 +208,14 @@ def significantly_better(
 class KeepWeights(Selector):
     """No member copies: the control, many independent runs."""
 
-    needs: ClassVar[int] = 1
+    min_population: ClassVar[int] = 1
     copies: ClassVar[bool] = False
 
     explore: bool = False
     """every member explores in place"""
 
-    def __call__(self, key: Seed, stats: PopulationStats, mine: np.ndarray) -> Selection:
-        return Selection(mine.copy(), np.full(len(mine), self.explore))
+    def __call__(self, key: Seed, stats: PopulationStats, rows: np.ndarray) -> Selection:
+        return Selection(rows.copy(), np.full(len(rows), self.explore))
 
 
 SELECTORS: dict[str, type[Selector]] = {
@@ -227,13 +228,13 @@ SELECTORS: dict[str, type[Selector]] = {
 }
 
 
-def _rivals(key: Seed, stats: PopulationStats) -> Rivals:
+def _ranked(key: Seed, stats: PopulationStats) -> RankedMembers:
     finite = np.isfinite(stats.fitness)
     fitness = np.where(finite, stats.fitness, -np.inf)
-    luck, tie_break = draws(key, stats.uid, 2).T
+    uniform, tie_break = draws(key, stats.uid, 2).T
     rank = np.empty(len(fitness), np.int64)
     rank[np.lexsort((tie_break, -fitness))] = np.arange(len(fitness))
-    return Rivals(fitness, stats.std, stats.episodes, finite, rank, luck)
+    return RankedMembers(fitness, stats.std, stats.episodes, finite, rank, uniform)
 
 
 def _share(fraction: float, n: int) -> int:
@@ -241,17 +242,19 @@ def _share(fraction: float, n: int) -> int:
     return max(1, int(fraction * n + 1e-9))
 
 
-def _draw(pool: np.ndarray, luck: np.ndarray) -> np.ndarray:
-    """Draw one of `pool` for each number in `luck`, uniformly."""
-    return pool[(luck * len(pool)).astype(int)]
+def _draw(pool: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    """Draw one of `pool` for each number in `uniform`, uniformly."""
+    return pool[(uniform * len(pool)).astype(int)]
 
 
-def _opponents(rivals: Rivals) -> np.ndarray:
+def _opponents(members: RankedMembers) -> np.ndarray:
     """Draw for each member one of the others with finite fitness, uniformly; itself where there is none."""
-    finite, itself = np.flatnonzero(rivals.finite), np.arange(len(rivals.rank))
-    others = len(finite) - rivals.finite
-    chosen = (rivals.luck * others).astype(int)  # of the finite without itself, which is where as many are before it
-    chosen += rivals.finite & (chosen >= np.cumsum(rivals.finite) - 1)
+    finite, itself = np.flatnonzero(members.finite), np.arange(len(members.rank))
+    others = len(finite) - members.finite
+    chosen = (members.uniform * others).astype(
+        int
+    )  # of the finite without itself, which is where as many are before it
+    chosen += members.finite & (chosen >= np.cumsum(members.finite) - 1)
     return np.where(others > 0, finite[np.minimum(chosen, len(finite) - 1)], itself)
 
 

@@ -90,14 +90,14 @@ class SuccessiveHalving(Pbt):
             due = rung < len(sizes) and is_due(sizes[rung][0], stats.progress, int(stats.generation.max()) + 1)
             return sizes[rung][1] if due else 0
 
-        def decide(key: Seed, state: Any, stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision]:
+        def decide(key: Seed, state: Any, stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision]:
             if members := remaining(state, stats):
                 kept = self.kept(stats, members, population)
-                ends = tuple(np.flatnonzero(~kept[mine]).tolist())
-                return {"rungs": state["rungs"] + 1}, unchanged(stats, mine)._replace(ends=ends)
+                ends = tuple(np.flatnonzero(~kept[rows]).tolist())
+                return {"rungs": state["rungs"] + 1}, unchanged(stats, rows)._replace(ends=ends)
             if self.between == "none":
-                return state, unchanged(stats, mine)
-            return state, pbt.decide(key, (), stats, mine)[1]  # type: ignore[return-value]
+                return state, unchanged(stats, rows)
+            return state, pbt.decide(key, (), stats, rows)[1]  # type: ignore[return-value]
 
         def in_doubt(state: Any, stats: PopulationStats, round_: int) -> np.ndarray:
             members = remaining(state, stats) if self.race else 0

@@ -115,8 +115,8 @@ def _run_generation(c: Context, state: State) -> tuple[State, Generation, Callab
     last = done >= 1 or bool(c.experiment.stop.reached(trend)) or shared.stop
     key = derive((c.experiment.seed,), generation, "decide")
 
-    def decide(stats: PopulationStats, mine: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
-        return c.plan.evolver.decide(key, state.evolution, stats.ranked(), mine)
+    def decide(stats: PopulationStats, rows: np.ndarray) -> tuple[Any, Decision | DistributionUpdate]:
+        return c.plan.evolver.decide(key, state.evolution, stats.ranked(), rows)
 
     evolved, before = members.evolve(shared, decide), state.candidates
 
