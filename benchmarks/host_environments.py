@@ -66,7 +66,7 @@ class Stepped:
             done = step.terminated | step.truncated
             alive &= ~done
             if resting and done.any():
-                self._vector.rest(~alive)
+                self._vector.mark_unused(~alive)
         return time.perf_counter() - start, int(lengths.sum())
 
     def close(self) -> None:

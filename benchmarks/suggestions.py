@@ -21,7 +21,7 @@ from common import last_json, table
 
 from shoal.core.population import PopulationStats, PureEvolver
 from shoal.core.space import Range, SearchSpace
-from shoal.methods.parts import method_of
+from shoal.methods.components import make_method
 from shoal.methods.ranges import at_bound, places
 
 SPACE = {
@@ -94,7 +94,7 @@ def measure(options: argparse.Namespace) -> dict[str, list[float]]:
     rows = {}
     for name in options.methods:
         for noise in (False, True):
-            evolver = method_of(name).evolver(SearchSpace(SPACE, {}, {}), options.population)
+            evolver = make_method(name).evolver(SearchSpace(SPACE, {}, {}), options.population)
             runs = [
                 live(evolver, seed, options.population, options.generations, options.shared, noise)
                 for seed in range(options.seeds)

@@ -8,14 +8,14 @@ import gymnasium
 import numpy as np
 
 from shoal import Experiment, Spec, train
-from shoal.environments.host import HostEnvironment, Moved, Pool
+from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorStep
 from shoal.environments.spaces import action_space
 
 GENERATIONS, INTERVAL = 6, 4096
 BOX, THREE = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Discrete(3)
 
 
-class AgentsAsCopies(Pool):
+class AgentsAsCopies(AutoResetVectorEnv):
     """Copies of a parallel environment, one row for each of their agents. An observation ends with the agent's number as
     one of n, so that agents may do different things. An episode ends for all with the first agent that leaves it.
     """
@@ -35,19 +35,19 @@ class AgentsAsCopies(Pool):
             ]
         )
 
-    def move(self, action):
+    def step_raw(self, action):
         per_env = action.reshape(len(self.envs), len(self.agents), *action.shape[1:])
-        moved = [self.move_one(env, own) for env, own in zip(self.envs, per_env, strict=True)]
-        obs, reward, terminated, truncated = (np.concatenate(rows) for rows in zip(*moved, strict=True))
-        return Moved(obs, reward, terminated, truncated, lambda row: {})
+        stepped = [self.step_one(env, own) for env, own in zip(self.envs, per_env, strict=True)]
+        obs, reward, terminated, truncated = (np.concatenate(rows) for rows in zip(*stepped, strict=True))
+        return VectorStep(obs, reward, terminated, truncated, lambda row: {})
 
-    def move_one(self, env, action):
+    def step_one(self, env, action):
         obs, *rest, _ = env.step(dict(zip(self.agents, action, strict=True)))
         reward, terminated, truncated = (np.array([x.get(agent, 0) for agent in self.agents]) for x in rest)
         over = (terminated | truncated).any()
         return self.rows(obs), reward, terminated.astype(bool), over & (terminated == 0)
 
-    def again(self, copies):
+    def reset_copies(self, copies):
         rows = {i: self.rows(self.envs[i].reset()[0]) for i in {*(copies // len(self.agents)).tolist()}}
         return np.stack([rows[i // len(self.agents)][i % len(self.agents)] for i in copies.tolist()])
 

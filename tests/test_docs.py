@@ -26,7 +26,7 @@ from support.runs import build_run
 import shoal
 from shoal import cli
 from shoal.agents.registry import AGENTS, POLICY
-from shoal.commands.endings import selection_bias, to_watch
+from shoal.commands.output import selection_bias, to_watch
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.core.yaml_text import parse

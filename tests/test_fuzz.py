@@ -27,7 +27,7 @@ from shoal.core.candidates import NO_CANDIDATE
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE
 from shoal.experiment.files import load
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.experiment.trust import open_run
 from shoal.report.page import write_report
 from shoal.report.schedule import print_schedule
@@ -159,7 +159,7 @@ def test_mutated_experiments(tmp_path: Path, examples: int) -> None:
     def whole(data: bytes) -> bool:
         (path := tmp_path / "e.yaml").write_bytes(data)
         experiment = taken(load, path)
-        return experiment is not None and taken(planned, experiment) is not None
+        return experiment is not None and taken(make_closed_plan, experiment) is not None
 
     assert each(examples, mutations_of(EXPERIMENTS), whole)
 
@@ -207,7 +207,7 @@ def schedule(run: Path) -> Any:
 def resume(run: Path) -> Any:
     """All that is read before a run goes on."""
     experiment = open_run(run, trust_code=False)
-    planned(experiment)
+    make_closed_plan(experiment)
     files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
     state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)

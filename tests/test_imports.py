@@ -109,13 +109,14 @@ sys.modules |= dict.fromkeys(("jax", "flax", "optax", "scipy"))
 import numpy as np
 from shoal.core.population import PopulationStats
 from shoal.core.space import Range, SearchSpace
-from shoal.methods.parts import method_of
+from shoal.methods.components import make_method
 from shoal.methods import METHODS
 given = {"schedule": {"rows": [{"a": 1}]}, "mf_pbt": {"periods": [1, 2]}}
 uid, space = np.arange(4), {"a": Range(0.0, 1.0)}
 for name, kind in METHODS.items():
     start = {"sigma": 0.1, "learning_rate": 0.1} | ({} if kind.tunes else {"a": 0.5})
-    evolver = method_of({"name": name} | given.get(name, {})).evolver(SearchSpace(space if kind.tunes else {}, {}, start), 8)
+    method = make_method({"name": name} | given.get(name, {}))
+    evolver = method.evolver(SearchSpace(space if kind.tunes else {}, {}, start), 8)
     state, hyper = evolver.init((0,), uid)
     for generation in range(4):
         fitness, now = np.sin(uid + generation), np.full(4, generation)

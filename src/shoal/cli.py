@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from tyro.conf import Positional
 
 from shoal.commands.arguments import Command, call, one_by_one
-from shoal.commands.endings import code_of, console, scored, show
 from shoal.commands.flags import (
     NOTHING,
     Count,
@@ -35,7 +34,8 @@ from shoal.commands.flags import (
 from shoal.commands.isaac_flags import isaac_arguments
 from shoal.commands.launch import ALONE, Workers, launch_workers
 from shoal.commands.launch import stop as stop_workers
-from shoal.commands.several import show_comparison, show_seeds, show_study
+from shoal.commands.multi_run import show_comparison, show_seeds, show_study
+from shoal.commands.output import console, run_command, scored, show
 from shoal.commands.tools import agents, envs, experiments, import_, init, runs, toy
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
@@ -62,7 +62,7 @@ def train(
     `--seeds` trains one run per seed. `--workers` starts several workers that share a workspace. The same command resumes
     both.
     """
-    from shoal.experiment.files import blame
+    from shoal.experiment.files import attribute_errors
 
     launch.check(flags, seeds)
     if launch.workers is not None:
@@ -70,7 +70,7 @@ def train(
     experiment, changed = stated(file, flags, set)
     from shoal.run.train import train as start
 
-    with blame(file, changed, always=False):
+    with attribute_errors(file, changed, always=False):
         if seeds is not None:
             return show_seeds(experiment, seeds, changed, quiet)
         return show(lambda callbacks: start(experiment, callbacks), quiet)
@@ -282,12 +282,12 @@ def doctor(
     ] = False,
 ) -> int:
     """Check an experiment before a long run."""
-    from shoal.experiment.files import blame
+    from shoal.experiment.files import attribute_errors
 
     experiment, changed = stated(file, flags, set)
     from shoal.commands.doctor.examine import examine
 
-    with blame(file, changed, always=False):
+    with attribute_errors(file, changed, always=False):
         return DONE if examine(experiment, words(file, flags, set), console(), members) else BAD_INPUT
 
 
@@ -316,4 +316,4 @@ def main(arguments: list[str] | None = None) -> None:
     """Exits with 0 done, 1 failed, 2 bad input, 3 interrupted and resumable, 130 interrupted with nothing to resume."""
     given = sys.argv[1:] if arguments is None else arguments
     words = isaac_arguments(given) if given[:1] == ["import"] else one_by_one(given)
-    sys.exit(code_of(lambda: call(COMMANDS, OVERVIEW, words)))
+    sys.exit(run_command(lambda: call(COMMANDS, OVERVIEW, words)))

@@ -23,7 +23,7 @@ from support.messages import Said, shown
 from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import cli
-from shoal.commands.endings import selection_bias
+from shoal.commands.output import selection_bias
 from shoal.core.extras import install
 from shoal.core.space import Range
 from shoal.environments.levels import Levels

@@ -20,7 +20,7 @@ from shoal.core.errors import BadInput
 from shoal.experiment.build import make_environment, make_learner
 from shoal.experiment.files import dump
 from shoal.methods import METHODS
-from shoal.methods.parts import method_of
+from shoal.methods.components import make_method
 from shoal.methods.pbt import Pbt
 from shoal.run.champion import save
 from shoal.run.evaluation import evaluate
@@ -38,7 +38,7 @@ def test_a_champion_of_every_method(tmp_path: Path, method: str) -> None:
     options = {"schedule": {"rows": [{}]}, "mf_pbt": {"periods": [1, 2]}}
     experiment = tiny(method={"name": method} | options.get(method, {}), **given)
     spec = make_environment(experiment).spec
-    agent = make_learner(experiment, spec, method_of(experiment.method)).agent
+    agent = make_learner(experiment, spec, make_method(experiment.method)).agent
     learned = jax.tree.map(np.asarray, agent.init(jax.random.key(4), agent.hyper).learned)
     hyper = {name: float(x) for name, x in agent.hyper._asdict().items()}
     (tmp_path / "experiment.yaml").write_text(dump(experiment))

@@ -14,7 +14,7 @@ from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shoal.core.population import PopulationStats
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.members.mean import OfMean, mean_of
 from shoal.records.callback import Start
 from shoal.records.console import Display
@@ -116,7 +116,7 @@ def displayed(method: str, metrics: dict[str, float], generation: int = 0) -> st
     own = {"env": RUNS[method]["env"], "config": RUNS[method].get("config", {})}
     experiment = tiny(method=method, generations=3, **own)
     values = {name: np.array([value]) for name, value in metrics.items()}
-    display.on_training_start(Start(planned(experiment), 1, Path("somewhere"), 0))
+    display.on_training_start(Start(make_closed_plan(experiment), 1, Path("somewhere"), 0))
     display.on_generation_end(ended(generation, np.array([7.0]), values, {"diversity": np.array([0.5])}))
     display.on_training_end(None)
     return re.sub(r"\x1b\[[?\d;]*\w", "", console.file.getvalue())  # type: ignore[attr-defined]

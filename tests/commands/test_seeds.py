@@ -12,7 +12,7 @@ from support.messages import Said
 from support.runs import flags, same_run, shoal, tiny
 from support.synthetic_run import write_run
 
-from shoal.commands.several import show_seeds
+from shoal.commands.multi_run import show_seeds
 from shoal.records.console import Display
 from shoal.run.train import train
 from shoal.study import seeds

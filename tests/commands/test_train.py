@@ -26,7 +26,7 @@ from shoal.cli import main
 from shoal.core.space import Range
 from shoal.experiment.experiment import Fitness
 from shoal.experiment.files import load
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.methods.explore import EXPLORERS
 from shoal.methods.select import SELECTORS, Truncation
 from shoal.records.callback import Callback, Start
@@ -238,7 +238,7 @@ def test_members_that_end_are_told_at_the_start(tmp_path: Path, monkeypatch: pyt
     """And what that costs where all could train in parallel: by hand, (1 + 2 + 2 * 4 + 4 * 8) / 8 times as long."""
     space = {"learning_rate": Range(1e-4, 1e-2)}
     plan, console = (
-        planned(tiny(method="successive_halving", population=8, generations=8, space=space, hyper={})),
+        make_closed_plan(tiny(method="successive_halving", population=8, generations=8, space=space, hyper={})),
         Screen(file=StringIO(), width=200),
     )
     monkeypatch.setattr(jax, "default_backend", lambda: platform)
@@ -269,7 +269,7 @@ def test_live_view() -> None:
     event = replace(
         alone, parents=alone.stats.take(np.array([1, 1, 1, 3])), timing=alone.timing | {"steps_per_second": 12345.6}
     )
-    display.on_training_start(Start(planned(tiny(generations=3)), 2, Path("somewhere"), 0))
+    display.on_training_start(Start(make_closed_plan(tiny(generations=3)), 2, Path("somewhere"), 0))
     display.on_progress(0, "train", 0.5)
     display.on_generation_end(event)
     display.on_generation_end(event)

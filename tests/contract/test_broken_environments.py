@@ -308,10 +308,10 @@ def test_copies_that_cannot_rest_play_on(said: Said) -> None:
     env = f"{HERE}:own"
     made = OwnVector("vector step", 2)
     vector = with_error_boundary(own("vector step")._replace(open=lambda n: made), env).open(2)
-    vector.rest(np.array([True, False]))
-    made.rest = lambda copies: made.fail("vector step")  # type: ignore[attr-defined]
+    vector.mark_unused(np.array([True, False]))
+    made.mark_unused = lambda copies: made.fail("vector step")  # type: ignore[attr-defined]
     with pytest.raises(BadInput) as error:
-        vector.rest(np.array([True, False]))
+        vector.mark_unused(np.array([True, False]))
     said(error.value)
 
 

@@ -54,7 +54,7 @@ class OneBuffer(gymnasium.Env):
 
 
 class Copies:
-    """A `Vector` of one's own with the same manners."""
+    """A `VectorEnv` of one's own with the same manners."""
 
     def __init__(self, n: int, terminates: bool):
         self.terminates, self.time = terminates, np.zeros((n, 1), np.float32)

@@ -342,7 +342,7 @@ def test_copies_that_rest_change_nothing_for_the_others(env, options):
         first, steps = vector.reset([1, 2, 3, 4]), []
         for t, action in enumerate(actions):
             if t == rest_from:
-                vector.rest(~awake)
+                vector.mark_unused(~awake)
             steps.append(vector.step(action)[0])
         return [jax.tree.map(np.copy, TimeStep(first, *steps[0][1:])), *steps]
 

@@ -98,14 +98,14 @@ def test_what_is_not_finite_ends_the_episode(monkeypatch):
     environment = opened("envpool:HalfCheetah-v5")
     vector: Any = environment.open(3)
     vector.reset([0, 1, 2])
-    real = vector.move
+    real = vector.step_raw
 
     def odd(action: np.ndarray) -> Any:
         moved = real(action)
         moved.obs[1], moved.reward[2] = np.nan, np.inf
         return moved
 
-    monkeypatch.setattr(vector, "move", odd)
+    monkeypatch.setattr(vector, "step_raw", odd)
     step, _ = vector.step(np.zeros((3, 6), np.float32))
     np.testing.assert_array_equal(np.isnan(step.reward), [False, True, True])
     np.testing.assert_array_equal(step.truncated, [False, True, True])

@@ -93,7 +93,7 @@ def test_levels_of_gymnasium_are_its_seeds() -> None:
         for _ in range(30):
             step, _ = vector.step(np.zeros(3, np.int32))
             starts += [*step.obs[step.terminated | step.truncated]]
-        starts += [*vector.again(np.array([0, 1]))]
+        starts += [*vector.reset_copies(np.array([0, 1]))]
         np.testing.assert_array_equal(vector.reset([5, 6, 7]), first)
         vector.close()
         seen[name] = {start.tobytes() for start in starts}

@@ -16,7 +16,7 @@ from shoal import BadInput, Fitness, resume
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import CHANGEABLE, Checkpoint
 from shoal.experiment.files import differences, dump, of_run
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 
 CHANGES: dict[str, dict[str, Any]] = {  # by what is said to be wrong
     "interval": {"interval": 128},
@@ -51,7 +51,7 @@ FREE: list[dict[str, Any]] = [
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a run, with every default filled in."""
     place = tmp_path_factory.mktemp("run")
-    (place / "experiment.yaml").write_text(dump(planned(tiny(place)).experiment))
+    (place / "experiment.yaml").write_text(dump(make_closed_plan(tiny(place)).experiment))
     return place
 
 

@@ -22,10 +22,10 @@ from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
 from shoal.core.yaml_text import plain, read_yaml
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
-from shoal.experiment.files import assign, blame, dump, from_dict, load, to_dict
+from shoal.experiment.files import assign, attribute_errors, dump, from_dict, load, to_dict
 from shoal.experiment.plan import make_plan
+from shoal.methods.components import make_method
 from shoal.methods.explore import EXPLORERS, Explorer, Gaussian, Mutate, Perturb
-from shoal.methods.parts import method_of
 from shoal.methods.pbt import Pbt
 from shoal.methods.schedule import Schedule
 from shoal.methods.select import SELECTORS, Selector, Threshold, Truncation
@@ -67,11 +67,11 @@ EVERYTHING = Experiment(
 
 
 def selector_of(experiment: Experiment) -> Any:
-    return method_of(experiment.method).select  # type: ignore[attr-defined]
+    return make_method(experiment.method).select  # type: ignore[attr-defined]
 
 
 def explorer_of(experiment: Experiment) -> Any:
-    return method_of(experiment.method).explore  # type: ignore[attr-defined]
+    return make_method(experiment.method).explore  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ METHODS = st.builds(
 )
 def test_what_is_dumped_is_read(said: Experiment) -> None:
     back = from_dict(read_yaml(dump(said)))
-    assert method_of(back.method) == method_of(said.method)
+    assert make_method(back.method) == make_method(said.method)
     assert replace(back, method=said.method) == said and dump(back) == dump(said)
 
 
@@ -155,7 +155,7 @@ def test_everything_says_more_than_the_defaults() -> None:
 def test_schedule_round_trip(tmp_path: Path) -> None:
     given = tiny(schedule=[{"learning_rate": 1e-4}, {"learning_rate": 2e-4}])
     assert load(written(tmp_path, dump(given))).method == given.method
-    assert method_of(given.method) == Schedule(rows=({"learning_rate": 1e-4}, {"learning_rate": 2e-4}))
+    assert make_method(given.method) == Schedule(rows=({"learning_rate": 1e-4}, {"learning_rate": 2e-4}))
 
 
 @pytest.mark.parametrize("kind", SELECTORS.values())
@@ -474,7 +474,7 @@ BUILT: list[tuple[str, int]] = [
 @pytest.mark.parametrize(("text", "line"), BUILT, ids=[shown(text) for text, _ in BUILT])
 def test_errors_of_building_name_them_too(tmp_path: Path, text: str, line: int, said: Said) -> None:
     path = written(tmp_path, text)
-    with pytest.raises(BadInput) as error, blame(path):
+    with pytest.raises(BadInput) as error, attribute_errors(path):
         build_run(load(path))
     assert str(error.value).startswith(f"{path}, line {line}: ")
     said(error.value)
@@ -489,12 +489,12 @@ def test_an_environment_that_is_made_already(said: Said) -> None:
 def test_flags_are_not_blamed_on_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "hyper:\n  epochs: 2\npopulation: 4\nagent: ppo")
     for field, value in (("population", 1), ("hyper.epochs", 0)):
-        with pytest.raises(BadInput) as error, blame(path, ["population", "hyper.epochs"], always=False):
+        with pytest.raises(BadInput) as error, attribute_errors(path, ["population", "hyper.epochs"], always=False):
             raise BadField(field, "too few", value=value)
         assert str(error.value) == f"{field} = {value}: too few"
-    with pytest.raises(BadInput, match=r", line 4: agent: "), blame(path, ["population"], always=False):
+    with pytest.raises(BadInput, match=r", line 4: agent: "), attribute_errors(path, ["population"], always=False):
         raise BadField("agent", "no such thing")
-    with pytest.raises(BadInput, match=r"^run_dir: exists$"), blame(path, always=False):
+    with pytest.raises(BadInput, match=r"^run_dir: exists$"), attribute_errors(path, always=False):
         raise BadField("run_dir", "exists")
 
 

@@ -19,7 +19,7 @@ from support.runs import CONFIG, rows, same_run, shoal, tiny
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import make_plan, planned
+from shoal.experiment.plan import make_closed_plan, make_plan
 from shoal.experiment.structures import structures
 from shoal.records.callback import Callback
 from shoal.report.best import single
@@ -139,7 +139,7 @@ def test_members_of_unequal_rollouts_make_equal_steps() -> None:
 
 def test_exploring_changes_no_structure() -> None:
     """Members that explore in place are recorded with the structure that they have."""
-    plan = planned(several(method={"name": "pbt", "select": {"name": "keep", "explore": True}}))
+    plan = make_closed_plan(several(method={"name": "pbt", "select": {"name": "keep", "explore": True}}))
     uid = np.arange(16)
     _, hyper = plan.evolver.init((0,), uid)
     stats = PopulationStats(*[uid] * 3, *[np.ones(16)] * 2, uid, hyper)
@@ -174,7 +174,7 @@ def test_all_combinations_are_structures() -> None:
 )
 def test_choices_that_are_refused(given: dict[str, Any], said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        planned(several(**given))
+        make_closed_plan(several(**given))
     said(error.value)
 
 
@@ -184,4 +184,4 @@ def test_limits_hold_in_all_structures(choices: list[int]) -> None:
     replay = {"num_envs": 2, "rollout_length": 16, "buffer_size": 64, "batch_size": 4, "learning_starts": 16}
     given = {"env": "Pendulum-v1", "agent": "td3", "config": replay | {"max_update_ratio": {"choices": choices}}}
     with pytest.raises(BadInput, match=r"hyper.update_ratio = 4: must lie within \[0, 1\]"):
-        planned(several(**given, hyper={"update_ratio": 4.0}, space={}))
+        make_closed_plan(several(**given, hyper={"update_ratio": 4.0}, space={}))

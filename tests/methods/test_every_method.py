@@ -22,8 +22,8 @@ from shoal.core.space import Range, SearchSpace
 from shoal.core.types import SearchLearner
 from shoal.experiment.plan import make_plan
 from shoal.methods import METHODS
+from shoal.methods.components import make_method
 from shoal.methods.method import Method
-from shoal.methods.parts import method_of
 
 TUNED = {"rate": Range(1e-4, 1.0, "log"), "width": Range(1, 9, integer=True), "kind": Range(choices=(1, 2, 4))}
 FIXED = {"sigma": 0.4, "learning_rate": 0.1, "episode_cap": 1000.0}  # of all that tune nothing
@@ -53,7 +53,7 @@ BEFORE_AND_BESIDE = {"replay", "initial"}
 
 
 def made(name: str, **options: Any) -> Method:
-    return method_of({"name": name} | USUAL.get(name, {}) | options)
+    return make_method({"name": name} | USUAL.get(name, {}) | options)
 
 
 class Asked(NamedTuple):
@@ -140,7 +140,7 @@ class Marked:
 )
 def test_who_copies(given: Any, copies: bool) -> None:
     """Options decide it; which hyperparameters are tuned by default is the same either way."""
-    made = method_of(given)
+    made = make_method(given)
     assert made.copies is copies
     assert made.advice(MEMBERS, 2) == ""
     alone, agent = given in ("es", "cem_rl", "dvd", "independent", "schedule"), Agent((), TUNED, {})

@@ -16,8 +16,8 @@ from shoal.core.errors import BadInput
 from shoal.core.keys import derive
 from shoal.core.population import PopulationStats
 from shoal.core.space import Range, SearchSpace
+from shoal.methods.components import make_method
 from shoal.methods.explore import KeepValues
-from shoal.methods.parts import method_of
 from shoal.methods.select import WinnerTakesAll
 from shoal.methods.successive_halving import SuccessiveHalving, at_generations
 
@@ -86,7 +86,7 @@ def test_decisions_are_those_that_were_recorded_of_the_default_before_it_had_thi
     monkeypatch.setattr(SuccessiveHalving, "holds_defaults", by_parity)
     space = {"learning_rate": Range(1e-5, 1e-2, "log"), "discount": Range(0.9, 0.999, "one_minus_log")}
     search = SearchSpace(space, {"learning_rate": 3e-4, "discount": 0.99}, {})
-    kind = method_of("successive_halving")
+    kind = make_method("successive_halving")
     evolver, rungs = kind.evolver(search, 8), 0
     for row in json.loads(Path(__file__).with_name("halving_decisions.json").read_text()):
         seed, generation, n = row["seed"], row["generation"], len(row["fitness"])

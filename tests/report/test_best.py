@@ -15,7 +15,7 @@ from support.runs import tiny
 from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.files import differences, dump, from_dict
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.report.page import render
 from shoal.report.run import read_run
 
@@ -30,7 +30,9 @@ def test_the_block_is_the_experiment_of_one_agent_with_the_champions_values(tmp_
     """
     space = {"learning_rate": Range(1e-4, 1e-2, "log"), "entropy_coefficient": Range(0, 0.1)}
     hyper = {"discount": 0.97, "epochs": 2}
-    made = planned(replace(tiny(), method=method, population=4, generations=3, interval=60, space=space, hyper=hyper))
+    made = make_closed_plan(
+        replace(tiny(), method=method, population=4, generations=3, interval=60, space=space, hyper=hyper)
+    )
     (tmp_path / "experiment.yaml").write_text(dump(made.experiment))
     lines = [
         {"generation": g, "uid": m, "parent": m, "fitness": 10.0 * m + g, "steps": (64, 128, 256)[g]}
@@ -42,7 +44,7 @@ def test_the_block_is_the_experiment_of_one_agent_with_the_champions_values(tmp_
     shown = render(read_run(tmp_path))
     text = html.unescape(shown.partition('aria-label="best.yaml">')[2].partition("</pre>")[0])
     assert unquote(html.unescape(shown.partition("charset=utf-8,")[2].partition('"')[0])) == text
-    best = planned(from_dict(read_yaml(text))).experiment
+    best = make_closed_plan(from_dict(read_yaml(text))).experiment
     assert (
         best.hyper | {"learning_rate": 4e-3, "entropy_coefficient": 0.03, "discount": 0.97, "epochs": 2} == best.hyper
     )

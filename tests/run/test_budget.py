@@ -18,7 +18,7 @@ from shoal.core.population import PopulationStats
 from shoal.core.trend import Trend
 from shoal.core.types import RunProgress
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import make_plan, planned
+from shoal.experiment.plan import make_closed_plan, make_plan
 from shoal.records.callback import Callback
 from shoal.run.context import State
 from shoal.run.train import resume, train
@@ -175,20 +175,20 @@ def test_what_a_callback_ends_is_stopped(tmp_path: Path) -> None:
 
 def test_schedules_follow_the_clock() -> None:
     """From generation to generation: how many updates will fit into the time is not known."""
-    plan = planned(tiny(time_limit=100))
+    plan = make_closed_plan(tiny(time_limit=100))
     assert plan.progress_before(3, 4, 10**9, 25.0) == RunProgress(0.25, 0.0, 1.0)  # type: ignore[arg-type]
-    assert planned(tiny(time_limit=100, budget=1000)).progress_before(1, 4, 500, 25.0).done == 0.5
+    assert make_closed_plan(tiny(time_limit=100, budget=1000)).progress_before(1, 4, 500, 25.0).done == 0.5
 
 
 def test_schedules_follow_the_budget_where_fewer_members_train_for_longer() -> None:
     """A generation has as many steps as ever: schedules have come as far at its end, and go on from there."""
-    plan = planned(tiny(population=8, method="successive_halving", interval=128, budget=8 * 128 * 10))
+    plan = make_closed_plan(tiny(population=8, method="successive_halving", interval=128, budget=8 * 128 * 10))
     for generation, members in enumerate([8, 4, 4, 2, 2, 2, 1, 1, 1, 1]):
         made = generation * 8 * plan.steps
         progress = plan.progress_before(generation, members, made, 0.0)
         iterations = plan.length(generation, members, made)
         assert float(progress.done + progress.per_iteration * iterations) == made + 8 * plan.steps
-    everybody = planned(tiny(population=8, interval=128, budget=8 * 128 * 10))
+    everybody = make_closed_plan(tiny(population=8, interval=128, budget=8 * 128 * 10))
     half, whole = (everybody.progress_before(1, members, 0, 0.0) for members in (4, 8))
     assert half == whole, "half of the members are of this process"
 

@@ -20,7 +20,7 @@ from shoal import Callback, Generation
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.population import PopulationStats
-from shoal.experiment.plan import make_plan, planned
+from shoal.experiment.plan import make_closed_plan, make_plan
 from shoal.members.gradient_trained import GradientTrained
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
@@ -102,7 +102,7 @@ def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, sto
 def test_sizes_share_programs_on_a_cpu(changes: dict[str, Any], programs: int):
     """One for a member on each of two devices, and one for the last member alone."""
     with trace_cache(kept := []):
-        plan = planned(halving(None, population=8, method="successive_halving", **changes))
+        plan = make_closed_plan(halving(None, population=8, method="successive_halving", **changes))
         for _, members in plan.rung_sizes:
             plan.kind.shard([np.arange(members)], plan.setup).close()
     assert [members for _, members in plan.rung_sizes] == [8, 4, 2, 1]

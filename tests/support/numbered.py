@@ -53,7 +53,7 @@ class Copies:
         obs, last = self._now[:, None] / np.float32(1e9), np.zeros((self._n, 1), np.float32)
         return TimeStep(obs, level, np.ones(self._n, bool), np.zeros(self._n, bool), last), None
 
-    def rest(self, copies: np.ndarray) -> None:
+    def mark_unused(self, copies: np.ndarray) -> None:
         pass
 
     def close(self) -> None:

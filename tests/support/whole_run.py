@@ -15,7 +15,7 @@ from shoal.core.candidates import Candidate, SmoothedFitness
 from shoal.core.spec import Discrete, Spec
 from shoal.core.trend import Trend
 from shoal.experiment.build import make_learner
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.methods.pbt import Pbt
 from shoal.run.provenance import provenance
 from shoal.run.rundir import RunDirectory, Totals
@@ -37,7 +37,7 @@ def write_whole_run(path: Path) -> Path:
     with at_work(path) as staging:
         files = RunDirectory(path, 3, staging)
         files.reopen(tiny(), {}, 3, Candidate(), SPEC)
-        files.provenance.write([provenance(planned(tiny()), 1, 0)])
+        files.provenance.write([provenance(make_closed_plan(tiny()), 1, 0)])
         for generation in (1, 2):
             files.save(
                 generation,

@@ -14,7 +14,7 @@ from support.runs import rows, shoal, tiny
 from shoal.commands.doctor.checks import warm_start
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.run.train import resume, train
 from shoal.run.warm_start import read_warm_start
 from shoal.trainers.trainers import TrainerProcesses
@@ -48,7 +48,7 @@ def test_members_begin_with_a_file(model: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
-    plan = planned(Experiment(**USUAL, init_from=str(model)))
+    plan = make_closed_plan(Experiment(**USUAL, init_from=str(model)))
     start = read_warm_start(plan)
     assert start is not None and len(start.learned) == 3
     np.testing.assert_array_equal(start.learned[2]["w"], np.arange(6.0).reshape(2, 3))
@@ -58,7 +58,7 @@ def test_what_a_member_begins_with_is_the_file_alone(model: Path) -> None:
 
 def test_a_file_that_a_run_names_is_not_loaded_unasked(model: Path, said: Said) -> None:
     """Libraries pickle; a run may come from anybody."""
-    plan = planned(Experiment(**USUAL, init_from=str(model)))
+    plan = make_closed_plan(Experiment(**USUAL, init_from=str(model)))
     with pytest.raises(BadInput) as error:
         read_warm_start(plan, trusted=False)
     said(error.value)
@@ -73,7 +73,7 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
     model: Path, said: Said, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(model.parent)
-    plan = planned(Experiment(**USUAL | {"init_from": str(model)} | change))
+    plan = make_closed_plan(Experiment(**USUAL | {"init_from": str(model)} | change))
     with pytest.raises(BadInput) as error:
         read_warm_start(plan)
     said(error.value)
@@ -81,5 +81,5 @@ def test_what_cannot_be_begun_with_is_refused_in_one_line(
 
 def test_an_agent_of_shoal_begins_with_runs_alone(model: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
-        read_warm_start(planned(tiny(init_from=str(model))))
+        read_warm_start(make_closed_plan(tiny(init_from=str(model))))
     said(error.value)

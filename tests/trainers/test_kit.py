@@ -13,7 +13,7 @@ import pytest
 
 from shoal.commands.doctor import dry_run
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.testing import TrainerContract, checks
 from shoal.testing.trainee import Trainee
 from shoal.trainers.process import Recipe
@@ -124,13 +124,17 @@ def test_what_is_broken_is_found(name):
     ],
 )
 def test_the_doctor_tries_what_an_experiment_changes(name: str, names: set[str], says: str) -> None:
-    plan = planned(Experiment(env="none", agent=f"support.trainers:{name}", method="pbt", population=2, interval=40))
+    plan = make_closed_plan(
+        Experiment(env="none", agent=f"support.trainers:{name}", method="pbt", population=2, interval=40)
+    )
     (finding,) = dry_run.trainer(plan, names)
     assert re.match(says, f"{finding.mark} {finding.text}"), finding
 
 
 def test_the_doctor_tells_what_a_trainer_raises_in_the_dry_run() -> None:
-    plan = planned(Experiment(env="none", agent="support.trainers:Failing", method="pbt", population=2, interval=40))
+    plan = make_closed_plan(
+        Experiment(env="none", agent="support.trainers:Failing", method="pbt", population=2, interval=40)
+    )
     (finding,) = dry_run.dry_run(plan)
     assert finding.mark == "✗" and "the simulator is gone" in finding.text, finding
 

@@ -44,7 +44,7 @@ from shoal.rl.frames import of_rollout, stack, stacked, stacking
 from shoal.rl.networks import Categorical
 from shoal.rl.normalize import Statistics, empty, running_returns, update_statistics
 from shoal.rl.observations import empty_statistics, update_all_statistics
-from shoal.rl.steps import bounded, usable, without
+from shoal.rl.steps import is_bounded, mask_steps, valid_steps
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -133,7 +133,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         """Values of observations; NaN for those that cannot be learned from."""
         _, values, _ = networks.step(learned.params, learned.observations, obs, carry)
         values = values * (1 - 2 * obs[PLAYER]) if spec.turns else values
-        return jnp.where(bounded(obs, 1), values, jnp.nan)
+        return jnp.where(is_bounded(obs, 1), values, jnp.nan)
 
     def probabilities(learned: PpoLearned, obs: PyTree) -> jax.Array:
         distribution, _ = networks.act(learned.params, learned.observations, obs, ())
@@ -211,14 +211,14 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
 
     def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         learned, sums, acted = member.learned, member.own, rollout.extras
-        ends = rollout.terminated | rollout.truncated | ~bounded(rollout.obs, 2)
+        ends = rollout.terminated | rollout.truncated | ~is_bounded(rollout.obs, 2)
         is_first = jnp.concatenate([jnp.zeros_like(ends[:1]), ends[:-1]])
-        known = jnp.where(bounded(rollout.obs, 2), acted.value, jnp.nan)
+        known = jnp.where(is_bounded(rollout.obs, 2), acted.value, jnp.nan)
         next_value = next_values(known, rollout.bootstrap_value, rollout.terminated, rollout.truncated)
         of_another = jnp.isnan(acted.log_prob) if spec.turns else jnp.zeros_like(ends)
         rollout = rollout._replace(extras=acted._replace(log_prob=jnp.where(of_another, 0.0, acted.log_prob)))
-        kept = usable(rollout._replace(bootstrap_value=next_value))
-        rollout, next_value = without(rollout, ~kept), jnp.where(kept, next_value, 0.0)
+        kept = valid_steps(rollout._replace(bootstrap_value=next_value))
+        rollout, next_value = mask_steps(rollout, ~kept), jnp.where(kept, next_value, 0.0)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
         if config.normalise_rewards:

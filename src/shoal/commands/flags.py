@@ -185,17 +185,17 @@ NOTHING = Flags()
 
 def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experiment, list[str]]:
     """The experiment of a file and flags, and the fields that flags set. Names are checked before JAX is imported."""
-    from shoal.commands.shipped import found
+    from shoal.commands.bundled_experiments import find_experiment
     from shoal.environments import suites
     from shoal.experiment.experiment import Experiment
-    from shoal.experiment.files import assign, blame, read
+    from shoal.experiment.files import assign, attribute_errors, read
     from shoal.experiment.rules import check
 
     look_here()
-    experiment = read(found(file)) if file else Experiment()
+    experiment = read(find_experiment(file)) if file else Experiment()
     given = flags.given() | assignments(set)
     experiment = assign(experiment, given)
-    with blame(file, given, always=False):
+    with attribute_errors(file, given, always=False):
         check(experiment)
         if isinstance(experiment.env, str) and not experiment.external:
             suites.resolve(experiment.env)

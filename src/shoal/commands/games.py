@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.commands.endings import console
+from shoal.commands.output import console
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import DONE

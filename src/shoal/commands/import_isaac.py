@@ -13,7 +13,7 @@ from shoal.core.errors import BadField, BadInput, check_least, check_names, erro
 from shoal.core.escape import escape
 from shoal.core.schema import build, dotted
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.files import blame, from_dict, text_of
+from shoal.experiment.files import attribute_errors, from_dict, text_of
 from shoal.experiment.rules import check
 from shoal.trainers.live import LIVE, of_rl_games
 from shoal.trainers.rl_games_file import Unfit, composed, merged, unfit
@@ -81,7 +81,7 @@ def translate(
     workers:   machines, or processes, that share a directory; each gets as many policies
     flags:     `IsaacFlags`
     """
-    with blame(file):
+    with attribute_errors(file):
         content = read_yaml(text_of(file))
     under = "agent" if isinstance(content, Mapping) and "agent" in content else ""
     agent = content["agent"] if under else content
@@ -89,7 +89,7 @@ def translate(
     given = _nested([*scene, *overrides])
     changed = given.get("agent", {})
     check_names("agent", changed, PARTS)
-    with blame(file, dotted(changed), within=under):
+    with attribute_errors(file, dotted(changed), within=under):
         _check(composed(content if isinstance(content, Mapping) else {}))
         if not isinstance(agent, Mapping) or not isinstance(agent.get("params"), Mapping):
             raise BadInput("it has no `params`: give the file of a task's agent for rl_games")

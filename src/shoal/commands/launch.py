@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from shoal.commands.endings import console, fail, scored, to_watch
+from shoal.commands.bundled_experiments import find_experiment
 from shoal.commands.flags import REAL, Flags, Whole, flag, stated, words
-from shoal.commands.shipped import found
+from shoal.commands.output import console, fail, scored, to_watch
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
@@ -70,7 +70,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     from shoal.launch.driver import Driver, complaint
     from shoal.launch.launcher import Crew
 
-    given = read(found(file)) if file is not None else Experiment()
+    given = read(find_experiment(file)) if file is not None else Experiment()
     name = file.stem if file is not None else (flags.env or given.env_name).rpartition(":")[2].replace("/", "-")
     path = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
     shared = replace(flags, exchange="directory", workspace=str(path))

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
-from shoal.commands.endings import console
 from shoal.commands.flags import Count, flag, look_here
 from shoal.commands.isaac_flags import NO_ISAAC_FLAGS, IsaacFlags
+from shoal.commands.output import console
 from shoal.core.atomic import check_target
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE
@@ -86,7 +86,7 @@ def envs(
 
 def experiments() -> int:
     """List the experiments and studies that come with Shoal; `shoal train` and `shoal study` take their names."""
-    from shoal.commands.shipped import list_experiments
+    from shoal.commands.bundled_experiments import list_experiments
 
     list_experiments(console())
     return DONE
@@ -96,7 +96,7 @@ def init(
     name: Annotated[str, Positional, flag("NAME", "an experiment that `shoal experiments` lists, or a folder of them")],
 ) -> int:
     """Copy an experiment that comes with Shoal to this folder, for editing."""
-    from shoal.commands.shipped import copy
+    from shoal.commands.bundled_experiments import copy
 
     made, command = copy(name)
     console().print(f"written: {', '.join(map(in_shell, made))}; edit it, then: {command}", soft_wrap=True)

@@ -75,7 +75,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     if is_dataclass(hint) and isinstance(hint, type):
         if not isinstance(value, hint):
             with error_context(place):
-                value = hint.in_full(value) if hasattr(hint, "in_full") else value
+                value = hint.expand_shorthand(value) if hasattr(hint, "expand_shorthand") else value
             return build(hint, value, f"{place}.")
         made = build(hint, as_given(value), f"{place}.")
         return value if made == value else made

@@ -38,7 +38,7 @@ class Range:
         return None if self.initial == SAMPLED else self.initial
 
     @staticmethod
-    def in_full(value: Any) -> dict[str, Any]:
+    def expand_shorthand(value: Any) -> dict[str, Any]:
         """The fields that [low, high] or [low, high, scale] stands for. Raises BadInput for what stands for none."""
         if isinstance(value, (list, tuple)) and len(value) in (2, 3):
             return dict(zip(("low", "high", "scale"), value, strict=False))

@@ -11,7 +11,7 @@ from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, check_names
 from shoal.core.spec import Discrete, Spec
 from shoal.core.user_code import attributed
-from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at
+from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorEnv, VectorStep, info_at
 
 # What gymnasium's environment can do and the vector cannot: with one of these options, gymnasium's plays.
 ONLY_GYMNASIUM = frozenset({"obs_type", "mode", "difficulty", "continuous", "vectorization"})
@@ -62,7 +62,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
     chosen = atari_options(options)
 
     def played(chosen: AtariOptions) -> HostEnvironment:
-        def open_copies(n: int) -> Vector:
+        def open_copies(n: int) -> VectorEnv:
             return _Console(_vector(game, n, chosen), n, chosen.max_episode_steps)
 
         return HostEnvironment(spec, open_copies)
@@ -125,7 +125,7 @@ def _vector(game: str, n: int, chosen: AtariOptions) -> Any:
     )
 
 
-class _Console(Pool):
+class _Console(AutoResetVectorEnv):
     """Copies of one of Atari's games."""
 
     def __init__(self, envs: Any, n: int, limit: int | None):
@@ -138,16 +138,16 @@ class _Console(Pool):
         self._age[:] = 0
         return self._filled(self._envs.reset(seed=np.asarray(seeds))[0])
 
-    def move(self, action: np.ndarray) -> Moved:
+    def step_raw(self, action: np.ndarray) -> VectorStep:
         obs, reward, terminated, truncated, info = self._envs.step(action)
         self._age += 1
         if self._limit is not None:
             truncated = truncated | (self._age >= self._limit)
         self._over = truncated | (terminated & (info["lives"] == 0))
         self._shown = self._filled(obs)
-        return Moved(self._shown, reward, terminated, truncated, lambda i: info_at(info, i))
+        return VectorStep(self._shown, reward, terminated, truncated, lambda i: info_at(info, i))
 
-    def again(self, copies: np.ndarray) -> np.ndarray:
+    def reset_copies(self, copies: np.ndarray) -> np.ndarray:
         self._age[copies] = 0
         obs = self._shown.copy()
         if self._over.any():

@@ -18,7 +18,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.spec import Continuous, Spec, actor_and_critic_keys, each
 from shoal.core.types import PyTree
 from shoal.core.user_code import attributed
-from shoal.environments.host import HostEnvironment, Moved, Pool, info_at
+from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorStep, info_at
 from shoal.environments.spaces import action_space, dtype_of
 
 # Those of gymnasium's environments that envpool has too, and that are the same: tests/contract/test_envpool.py holds them
@@ -130,7 +130,7 @@ def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
             raise BadField(f"env_options.{option}", problem, value=f"{value!r}")
 
 
-class _Envpool(Pool):
+class _Envpool(AutoResetVectorEnv):
     """Copies of envpool. They take seeds only when they are made, so a reset makes new ones, within milliseconds."""
 
     def __init__(self, make: Callable, arrays: Callable, n: int):
@@ -146,13 +146,13 @@ class _Envpool(Pool):
             obs, _ = self._pool.reset(self._all)
         return self._arrays(obs, len(self._all))
 
-    def move(self, action: np.ndarray) -> Moved:
+    def step_raw(self, action: np.ndarray) -> VectorStep:
         obs, reward, terminated, truncated, info = self._pool.step(action[self._awake], self._awake)
         info.pop("players", None)
         parts = self._arrays(obs, len(self._awake)), reward, terminated, truncated, info
         if len(self._awake) < len(self._all):
             parts = tuple(map(self._of_all, parts))
-        return Moved(*parts[:4], lambda i: info_at(parts[4], i))
+        return VectorStep(*parts[:4], lambda i: info_at(parts[4], i))
 
     def _of_all(self, x: Any) -> Any:
         """Arrays [n, ...] of those that have stepped, [k, ...]; zeros for those that rest."""
@@ -162,10 +162,10 @@ class _Envpool(Pool):
         whole[self._awake] = x
         return whole
 
-    def rest(self, copies: np.ndarray) -> None:
+    def mark_unused(self, copies: np.ndarray) -> None:
         self._awake = self._all[~copies]
 
-    def again(self, copies: np.ndarray) -> PyTree:
+    def reset_copies(self, copies: np.ndarray) -> PyTree:
         return self._arrays(self._pool.reset(copies.astype(np.int32))[0], len(copies))
 
     def close(self) -> None:

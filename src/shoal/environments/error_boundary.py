@@ -15,7 +15,7 @@ from shoal.core.spec import Leaf, Spec, describe
 from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed, one_line
 from shoal.environments.device import DeviceEnvironment
-from shoal.environments.host import HostEnvironment, Vector, own
+from shoal.environments.host import HostEnvironment, VectorEnv, own
 from shoal.environments.objective import InfoOf
 from shoal.environments.registry import Environment
 
@@ -90,9 +90,9 @@ def _types(tree: PyTree) -> list[Any]:
 
 
 class _Vector:
-    """A `Vector` that raises BadInput where the environment's code fails, and whose steps stay as they are."""
+    """A `VectorEnv` that raises BadInput where the environment's code fails, and whose steps stay as they are."""
 
-    def __init__(self, open_copies: Callable[[int], Vector], n: int, env: str, spec: Spec):
+    def __init__(self, open_copies: Callable[[int], VectorEnv], n: int, env: str, spec: Spec):
         self._env, self._spec = env, spec
         with attributed("env", f"{env} cannot be made"):
             self._vector = open_copies(n)
@@ -111,11 +111,11 @@ class _Vector:
             step, info_of = self._vector.step(action)
             return TimeStep(*map(own, step)), info_of
 
-    def rest(self, copies: np.ndarray) -> None:
-        rest: Any = getattr(self._vector, "rest", None)
-        if rest is not None:  # else it cannot be helped, and they play on
+    def mark_unused(self, copies: np.ndarray) -> None:
+        mark_unused: Any = getattr(self._vector, "mark_unused", None)
+        if mark_unused is not None:  # else it cannot be helped, and they play on
             with attributed("env", f"{self._env} failed at rest"):
-                rest(copies)
+                mark_unused(copies)
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
         with attributed("env", f"{self._env} does not take other values of {', '.join(env_parameters)}"):

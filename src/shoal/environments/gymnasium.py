@@ -20,7 +20,7 @@ from shoal.core.errors import BadField
 from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
-from shoal.environments.host import HostEnvironment, Moved, Pool, Vector, info_at, own, put
+from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorEnv, VectorStep, info_at, own, put
 from shoal.environments.probe import check_spaces, check_unpacked, legal_choices, probe
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
 
@@ -83,7 +83,7 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
         raise BadField("env", f"{name} begins with an observation of shape {given}", f"its space says {shape}")
     spec = Spec(shape, each(dtype_of, space), action_space(env.action_space, name))
 
-    def copies_of(make: Callable[[], Any]) -> Callable[[int], Vector]:
+    def copies_of(make: Callable[[], Any]) -> Callable[[int], VectorEnv]:
         kind = type(env.unwrapped)
         return lambda n: _Gymnasium(make, n, spec, vectorization, attributes, kind)
 
@@ -209,7 +209,7 @@ def _tame_mujoco(registered: Any) -> None:
             mujoco.set_mju_user_warning(logging.getLogger("shoal.mujoco").info)
 
 
-class _Gymnasium(Pool):
+class _Gymnasium(AutoResetVectorEnv):
     def __init__(self, make: Callable, n: int, spec: Spec, vectorization: str, attributes: dict[str, str], kind: type):
         from gymnasium import vector
 
@@ -227,7 +227,7 @@ class _Gymnasium(Pool):
     def reset(self, seeds: list[int]) -> PyTree:
         return self._typed(self._envs.reset(seed=seeds)[0])
 
-    def move(self, action: np.ndarray) -> Moved:
+    def step_raw(self, action: np.ndarray) -> VectorStep:
         try:
             obs, reward, terminated, truncated, info = self._envs.step(action.astype(self._action_dtype))
         except ValueError as error:  # whoever unpacks them, gymnasium or a wrapper
@@ -239,9 +239,9 @@ class _Gymnasium(Pool):
             ended, last = np.flatnonzero(done), info["final_obs"][done]
             final = each(lambda x, *of: put(x, ended, of), obs, *last)
         infos = lambda i: info_at(info["final_info"] if done[i] else info, i)  # noqa: E731
-        return Moved(final, reward, terminated, truncated, infos, begun=obs)
+        return VectorStep(final, reward, terminated, truncated, infos, begun=obs)
 
-    def again(self, copies: np.ndarray) -> PyTree:
+    def reset_copies(self, copies: np.ndarray) -> PyTree:
         """Restart copies whose numbers are not finite, and which might never end."""
         mask = np.zeros(self._envs.num_envs, bool)
         mask[copies] = True
@@ -251,7 +251,7 @@ class _Gymnasium(Pool):
         """Copies of what gymnasium has, which it changes in place."""
         return each(lambda x, dtype: x.astype(dtype), obs, self._dtypes)
 
-    def rest(self, copies: np.ndarray) -> None:
+    def mark_unused(self, copies: np.ndarray) -> None:
         self._envs.set_attr("resting", copies.tolist())
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:

@@ -13,7 +13,7 @@ from shoal.core.types import PyTree, TimeStep
 from shoal.environments.objective import InfoOf
 
 
-class Vector(Protocol):
+class VectorEnv(Protocol):
     """Several copies of one environment, which step together and reset automatically."""
 
     def reset(self, seeds: list[int]) -> PyTree:
@@ -23,8 +23,8 @@ class Vector(Protocol):
         """Step every copy. Returns the time step, every leaf [n, ...], and what gives the info of a copy after it: of
         the episode that ended with it, or else of the one that goes on."""
 
-    def rest(self, copies: np.ndarray) -> None:
-        """Nobody looks at these copies, bool [n], before the next reset: they need not step, where that can be helped."""
+    def mark_unused(self, copies: np.ndarray) -> None:
+        """Mark copies, bool [n], whose steps are not used before the next reset: they need not step where possible."""
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
         """Set environment parameters, [n] each, one value per copy. Only called with those that the environment has."""
@@ -46,7 +46,7 @@ class HostEnvironment(NamedTuple):
     """
 
     spec: Spec
-    open: Callable[[int], Vector]
+    open: Callable[[int], VectorEnv]
     at_levels: Callable[[int, int], HostEnvironment] | None = None
     measured: HostEnvironment | None = None
     env_parameters: Mapping[str, float] = MappingProxyType({})
@@ -55,7 +55,7 @@ class HostEnvironment(NamedTuple):
     episode_limit: int | None = None
 
 
-class Moved(NamedTuple):
+class VectorStep(NamedTuple):
     """The result of one step of n copies; every leaf is [n, ...]."""
 
     obs: PyTree  # an array, or a dictionary of arrays; the last observation where an episode has ended
@@ -66,24 +66,24 @@ class Moved(NamedTuple):
     begun: PyTree = None  # where the library itself has reset those: what to act on next
 
 
-class Pool(Vector):
-    """Copies that a library steps: those whose episodes end, or are lost, are reset within the same step.
+class AutoResetVectorEnv(VectorEnv):
+    """Copies that a library steps. Those whose episodes end, or are lost, are reset within the same step.
 
     Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
     and the info of an episode's end are those of the episode.
     """
 
-    def move(self, action: np.ndarray) -> Moved:
-        """One step of every copy."""
+    def step_raw(self, action: np.ndarray) -> VectorStep:
+        """Step every copy, without resets."""
         raise NotImplementedError
 
-    def again(self, copies: np.ndarray) -> PyTree:
+    def reset_copies(self, copies: np.ndarray) -> PyTree:
         """Begin new episodes of some copies, int64 [k], with the random numbers that follow. Returns obs [k, ...]."""
         raise NotImplementedError
 
     @np.errstate(over="ignore")  # numbers too large for float32 become infinite, which is handled here
     def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
-        final, reward, terminated, truncated, info, begun = self.move(action)
+        final, reward, terminated, truncated, info, begun = self.step_raw(action)
         reward = reward.astype(np.float32)
         done = terminated | truncated
         lost = _broken(final, reward)
@@ -93,10 +93,10 @@ class Pool(Vector):
         obs, waiting = (final, done | lost) if begun is None else (begun, lost & ~done)
         if waiting.any():
             rows = np.flatnonzero(waiting)
-            obs = each(lambda x, first: put(x, rows, first), obs, self.again(rows))
+            obs = each(lambda x, first: put(x, rows, first), obs, self.reset_copies(rows))
         return TimeStep(obs, reward, terminated, truncated | lost, final), info
 
-    def rest(self, copies: np.ndarray) -> None:
+    def mark_unused(self, copies: np.ndarray) -> None:
         """A library that cannot leave out some copies steps them all."""
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:

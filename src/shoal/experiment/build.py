@@ -40,14 +40,14 @@ from shoal.members.gradient_trained import GradientTrained
 from shoal.members.protocol import Kind
 from shoal.members.sampled import Sampled
 from shoal.members.structured import Structured
+from shoal.methods.components import make_method, with_defaults
 from shoal.methods.method import Method, check_limits
-from shoal.methods.parts import method_of, with_defaults
 from shoal.methods.ranges import nearest
 from shoal.trainers.process import Recipe
 from shoal.trainers.trainers import Trainers, own_folders
 
 
-def named(e: Experiment, method: Method) -> Experiment:
+def resolve_names(e: Experiment, method: Method) -> Experiment:
     """The experiment with all that follows from its names: absolute paths, ids in full, and the options of agent and method.
 
     Raises BadInput.
@@ -66,13 +66,13 @@ def named(e: Experiment, method: Method) -> Experiment:
 
 def kind_of(experiment: Experiment) -> tuple[Experiment, Kind]:
     """The experiment with ids and options in full, and its kind of member. Raises BadInput."""
-    method = method_of(experiment.method_or_default)
-    e = named(experiment, method)
+    method = make_method(experiment.method_or_default)
+    e = resolve_names(experiment, method)
     return e, make_kind(e, method)
 
 
 def make_kind(e: Experiment, method: Method) -> Kind:
-    """The kind of member that the agent and the method of a `named` experiment make. Raises BadInput."""
+    """The kind of member that the agent and the method of an experiment with resolved names make. Raises BadInput."""
     copies_replay = method.replay == "copy"
     if e.external:
         made = External(str(e.agent), partial(make_trainers, e), copies_replay)
@@ -102,7 +102,7 @@ def policy_factory_of(e: Experiment, spec: Spec | None, champion: Path) -> Polic
         return by_trainer(str(e.agent), partial(make_trainers, e))
     if spec is None:
         raise Damaged(f"{champion}: this is no champion")
-    return by_agent(make_learner(e, spec, method_of(e.method_or_default)).agent, spec)
+    return by_agent(make_learner(e, spec, make_method(e.method_or_default)).agent, spec)
 
 
 def make_environment(e: Experiment) -> Environment:

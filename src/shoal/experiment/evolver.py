@@ -12,7 +12,7 @@ from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
 from shoal.core.space import Range, SearchSpace
-from shoal.methods.parts import part
+from shoal.methods.components import make_component
 from shoal.methods.pbt import Pbt
 
 
@@ -42,7 +42,7 @@ class Evolver:
         if population < 1:
             raise BadField("population", "must be at least 1", value=population)
         self._ranges = convert(dict[str, Range], space, "space")
-        parts = {"select": part(select, "select"), "explore": part(explore, "explore")}
+        parts = {"select": make_component(select, "select"), "explore": make_component(explore, "explore")}
         method = Pbt(**parts, burn_in=burn_in)
         no_agent: Any = None
         search = SearchSpace(self._ranges, {}, {})

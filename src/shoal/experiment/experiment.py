@@ -13,7 +13,7 @@ from shoal.core.space import Range
 from shoal.core.trend import Trend
 from shoal.core.user_code import name_of
 from shoal.environments.levels import Levels
-from shoal.methods.parts import in_full
+from shoal.methods.components import expand_shorthand
 from shoal.trainers.trainers import TrainerProcesses, is_trainer
 
 CHANGEABLE = (  # in a run
@@ -110,7 +110,7 @@ class ExchangeSettings:
             raise BadField("timeout", "must be greater than 0", value=self.timeout)
 
     @staticmethod
-    def in_full(value: Any) -> Any:
+    def expand_shorthand(value: Any) -> Any:
         """The fields that a name alone stands for."""
         return {"name": value} if isinstance(value, str) else value
 
@@ -194,7 +194,7 @@ class Experiment:
         """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""
         vars(self).update(converted(Experiment, as_given(self)))
         if self.method is not None:
-            vars(self).update(method=in_full(self.method))
+            vars(self).update(method=expand_shorthand(self.method))
 
     def __repr__(self) -> str:
         """The fields that are not as they are by default."""

@@ -21,7 +21,7 @@ from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
 from shoal.experiment.rules import check
-from shoal.methods.parts import CALLED, REGISTRIES, in_full, with_defaults
+from shoal.methods.components import REGISTRIES, SIGNATURES, expand_shorthand, with_defaults
 from shoal.methods.pbt import Pbt
 
 NAMED = ("method", "method.select", "method.explore", "exchange")  # fields that a name is enough for
@@ -32,7 +32,7 @@ OPTIONS |= {name: ("exchange", owner) for name, owner in OF_EXCHANGE.items()}
 
 def load(path: Path) -> Experiment:
     """Read an experiment file. Raises BadInput that names the file, the line and the nearest valid field."""
-    with blame(path):
+    with attribute_errors(path):
         experiment = read(path)
         check(experiment)
     return experiment
@@ -40,7 +40,7 @@ def load(path: Path) -> Experiment:
 
 def read(path: Path) -> Experiment:
     """Read an experiment file that flags will still change. Raises BadInput for what is wrong whatever they say."""
-    with blame(path):
+    with attribute_errors(path):
         values = read_yaml(text_of(path))
         if values is None:
             raise BadInput("is empty: write a field in it, such as env: CartPole-v1")
@@ -87,7 +87,7 @@ def fields_of_run(run: Path) -> dict[str, Any]:
 
 
 def _experiment(folder: Path, fields: dict[str, Any]) -> Experiment:
-    with blame(folder / run_files.EXPERIMENT):
+    with attribute_errors(folder / run_files.EXPERIMENT):
         return from_dict(fields)
 
 
@@ -95,7 +95,7 @@ def _fields(folder: Path) -> dict[str, Any]:
     file = folder / run_files.EXPERIMENT
     if not lexists(file):
         raise no_run(folder)
-    with blame(file):
+    with attribute_errors(file):
         values = read_yaml(text_of(file, read_file))
         if not isinstance(values, dict) or not values:
             raise BadInput("holds no fields", file=file)
@@ -103,10 +103,12 @@ def _fields(folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def blame(path: Path | None, changed: Collection[str] = (), always: bool = True, within: str = "") -> Iterator[None]:
-    """Errors inside name the file and the line that they are about.
+def attribute_errors(
+    path: Path | None, changed: Collection[str] = (), always: bool = True, within: str = ""
+) -> Iterator[None]:
+    """Attribute errors inside to the file and the line that they are about.
 
-    changed: fields that flags have set, for which the file is not to blame
+    changed: fields that flags have set, whose errors are not of the file
     always: name the file even where no line of it fits
     within: the field of the file in which the fields lie that errors name
     """
@@ -147,7 +149,7 @@ def _below(name: str, agent: Any) -> list[str]:
     known: dict[str, Iterable[str]] = {"hyper": hyper, "space": hyper, "config": _names(declaration.config)}
     known |= {"fitness": _names(Fitness), "checkpoint": _names(Checkpoint)}
     known |= {"levels": _names(Levels), "stop": _names(Stop)}
-    known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in CALLED}
+    known |= {f"method.{part}": [x for made in REGISTRIES[part].values() for x in _names(made)] for part in SIGNATURES}
     return [f"{place}.{here}" for place, names in known.items() for here in called_here(name, dict.fromkeys(names))]
 
 
@@ -205,7 +207,7 @@ def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:
         for i, part in enumerate(parents):
             above = ".".join(parents[: i + 1])
             if above == "method":
-                place[part] = with_defaults(in_full(place.get(part)))
+                place[part] = with_defaults(expand_shorthand(place.get(part)))
             elif above in NAMED and isinstance(place.get(part), str):
                 place[part] = {"name": place[part]}
             place = place.setdefault(part, {})

@@ -16,7 +16,7 @@ from shoal.core.population import PureEvolver, Values
 from shoal.core.space import Range, SearchSpace
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, named, search_space
+from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, resolve_names, search_space
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
 from shoal.experiment.structures import ranges
@@ -164,7 +164,7 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
     method = check(experiment)
     if experiment.auto:
         raise BadField("population", "only shoal train and shoal doctor measure it", "write a number", value="auto")
-    given = named(experiment, method)
+    given = resolve_names(experiment, method)
     kind = make_kind(given, method)
     try:
         search = search_space(given, method, kind)
@@ -181,8 +181,8 @@ def make_plan(experiment: Experiment, processes: int = 1) -> Plan:
         raise
 
 
-def planned(experiment: Experiment) -> Plan:
-    """The plan of a run that does not begin here: no process of its trainers is left. Raises BadInput."""
+def make_closed_plan(experiment: Experiment) -> Plan:
+    """Make the plan of an experiment that is not run here, and end the processes of its trainers. Raises BadInput."""
     plan = make_plan(experiment)
     plan.kind.close()
     return plan

@@ -16,8 +16,8 @@ from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experimen
 from shoal.experiment.structures import choices, structures
 from shoal.members.protocol import Kind
 from shoal.methods import METHODS
+from shoal.methods.components import make_method
 from shoal.methods.method import Method
-from shoal.methods.parts import method_of
 from shoal.methods.ranges import validate
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
@@ -252,7 +252,7 @@ def check(e: Experiment) -> Method:
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
     if e.levels is not None:
         e.levels.spans()
-    method = method_of(e.method_or_default)
+    method = make_method(e.method_or_default)
     refuse(RULES, e, method)
     if isinstance(e.agent, str) and ":" not in e.agent and e.agent not in method.agents:
         raise no_agent(e.agent, e.method_name, method)

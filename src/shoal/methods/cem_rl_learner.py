@@ -14,7 +14,7 @@ from shoal.core.types import Agent, Hyper, Member, Metrics, Population, PyTree, 
 from shoal.methods import shared_critic
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
-from shoal.rl.steps import usable
+from shoal.rl.steps import valid_steps
 
 CHUNK = 64  # largest number of rows that are evaluated at a time
 
@@ -127,7 +127,7 @@ class CemRlLearner:
 
     def watch(self, common: CemRlShared, rows: jax.Array, step: Rollout, alive: jax.Array) -> CemRlShared:
         """Store the steps of members; the mean is evaluated, but its steps are not learned from."""
-        kept = alive & (rows < 0)[:, None] & usable(step)
+        kept = alive & (rows < 0)[:, None] & valid_steps(step)
         # Neighbours in the replay buffer come from different episodes: each is a transition of its own.
         single = step._replace(truncated=jnp.ones_like(step.truncated), extras=())
         flat, kept = jax.tree.map(lambda x: x.reshape(-1, 1, *x.shape[2:]), (single, kept))

@@ -14,7 +14,7 @@ from shoal.methods import shared_critic
 from shoal.rl import diversity
 from shoal.rl import replay_buffer as ring
 from shoal.rl.independent import independent
-from shoal.rl.steps import usable
+from shoal.rl.steps import valid_steps
 
 
 class DvdShared(NamedTuple):
@@ -65,7 +65,7 @@ class DvdLearner:
         steps = config.rollout_length * config.num_envs
         bound = steps * config.max_update_ratio
         together = jax.tree.map(side_by_side, rollout._replace(extras=()))
-        buffer = ring.store(common.replay_buffer, together, usable(together), common.replay_buffer.owner)
+        buffer = ring.store(common.replay_buffer, together, valid_steps(together), common.replay_buffer.owner)
         ready = buffer.filled.sum() >= config.learning_starts
         pending_updates = jnp.where(ready, common.pending_updates + hyper.update_ratio[0] * steps, 0.0)
         count = jnp.clip(jnp.floor(pending_updates), 0, bound).astype(jnp.int32)

@@ -16,7 +16,7 @@ from shoal.rl.initialisers import orthogonal
 from shoal.rl.masks import ActionMask
 from shoal.rl.networks import LOG_STD, MLP, Distribution, PolicyHead, check_hidden, make_network
 from shoal.rl.observations import View
-from shoal.rl.steps import bounded
+from shoal.rl.steps import is_bounded
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -112,7 +112,7 @@ class ActorCritic:
         if not self._config.lstm_hidden_size:
             return features, ()
         own, features = self._cell.apply(params["recurrent"][i], carry[i], features)
-        lasting = bounded(obs, features.ndim - 1)
+        lasting = is_bounded(obs, features.ndim - 1)
         return features, tree.where(lasting, own, self.carry(lasting.shape)[i])
 
     def _features(self, params: Any, statistics: PyTree, obs: PyTree, i: int) -> jax.Array:

@@ -16,7 +16,7 @@ from shoal.core.errors import BadField
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, PyTree
 from shoal.rl.networks import channels_first
-from shoal.rl.steps import bounded
+from shoal.rl.steps import is_bounded
 
 
 class Seen(NamedTuple):
@@ -85,7 +85,7 @@ def stacking(agent: Agent, spec: Spec, count: int) -> Agent:
         frames = tree.where(carry.begun, carry.frames, jnp.broadcast_to(now, carry.frames.shape))
         frames = jnp.concatenate([frames, now], axes)
         rest = jax.lax.slice_in_dim(frames, 1, count, axis=axes)
-        return stack(frames, shape), Seen(rest, bounded(obs, axes), carry.inner)
+        return stack(frames, shape), Seen(rest, is_bounded(obs, axes), carry.inner)
 
     def act(learned: PyTree, hyper: Any, obs: jax.Array, carry: Seen, key: jax.Array) -> tuple[Any, Seen, Any]:
         obs, carry = look(obs, carry)

@@ -17,7 +17,7 @@ from shoal.rl import replay_buffer as ring
 from shoal.rl.batching import per_member, repeat
 from shoal.rl.networks import MLP, check_hidden
 from shoal.rl.observations import View
-from shoal.rl.steps import usable
+from shoal.rl.steps import valid_steps
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -120,7 +120,7 @@ def off_policy_update(config: OffPolicy, improve: Callable, n: int = 1, frames: 
         return learned, jax.tree.map(lambda x: x / count.astype(jnp.float32), sums)  # NaN where there was no update
 
     def update(member: Member, hyper: Hyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
-        buffer = ring.store(member.replay_buffer, rollout, usable(rollout), member.own.mark)
+        buffer = ring.store(member.replay_buffer, rollout, valid_steps(rollout), member.own.mark)
         ready = (buffer.filled.sum() >= config.learning_starts) & (ring.starts(buffer, n, frames) > 0).any()
         pending_updates = jnp.where(ready, member.own.pending_updates + hyper.update_ratio * steps, 0.0)
         count = jnp.clip(jnp.floor(pending_updates), 0, bound)

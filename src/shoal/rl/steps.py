@@ -13,7 +13,7 @@ from shoal.core.types import PyTree, Rollout
 LARGEST = 1e15  # size of a number in a step: returns, and sums of their squares, still fit into float32
 
 
-def bounded(values: PyTree, axes: int) -> jax.Array:
+def is_bounded(values: PyTree, axes: int) -> jax.Array:
     """Mark, over the leading axes, where all numbers are finite and at most `LARGEST` in size."""
     leaves = jax.tree.leaves(values)
     floating = [x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)]
@@ -21,12 +21,12 @@ def bounded(values: PyTree, axes: int) -> jax.Array:
     return functools.reduce(jnp.logical_and, fits, jnp.ones(leaves[0].shape[:axes], bool))
 
 
-def usable(rollout: Rollout) -> jax.Array:
+def valid_steps(rollout: Rollout) -> jax.Array:
     """Mark the steps, bool [T, B], whose numbers are finite and at most `LARGEST` in size."""
-    return bounded(rollout._replace(carry=()), 2)
+    return is_bounded(rollout._replace(carry=()), 2)
 
 
-def without(rollout: Rollout, left_out: jax.Array) -> Rollout:
+def mask_steps(rollout: Rollout, left_out: jax.Array) -> Rollout:
     """Replace the numbers of steps that are `left_out` [T, B] by zeros, and truncate episodes there."""
 
     def zeros(x: jax.Array) -> jax.Array:  # whole numbers cannot be unusable: images are not copied

@@ -16,7 +16,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import attend
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import Plan, make_plan, planned
+from shoal.experiment.plan import Plan, make_closed_plan, make_plan
 from shoal.members.devices import free_memory
 from shoal.run.memory import reckoned
 
@@ -74,7 +74,7 @@ def _first_permitted(experiment: Experiment, populations: Sequence[int]) -> int:
     problems = []
     for population in populations:
         try:
-            planned(replace(experiment, population=population))
+            make_closed_plan(replace(experiment, population=population))
         except BadInput as error:
             problems.append(error)
         else:

@@ -17,7 +17,7 @@ from shoal.core.interrupts import Failed, Interrupted, on_signal
 from shoal.distributed.processes import make_processes, workspace_of
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame, load
+from shoal.experiment.files import attribute_errors, load
 from shoal.experiment.rules import check
 from shoal.records.callback import Callback
 from shoal.run.context import Context, State
@@ -79,7 +79,9 @@ def resume(
     if experiment.exchange.name == "directory":
         there = replace(experiment.exchange, workspace=str(workspace_of(experiment, file.parent)))
         experiment = replace(experiment, exchange=there, run_dir=None)
-    with blame(file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False):
+    with attribute_errors(
+        file, ["generations", "run_dir", "exchange.workspace", "exchange.worker", *given], always=False
+    ):
         return _run(experiment, callbacks, progress, partial(_resume, trusted=trust_code))
 
 

@@ -13,13 +13,13 @@ from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput
 from shoal.core.run_files import is_workspace
 from shoal.experiment.experiment import Experiment, Stop, alone
-from shoal.experiment.files import blame, load, of_run
-from shoal.experiment.plan import planned
+from shoal.experiment.files import attribute_errors, load, of_run
+from shoal.experiment.plan import make_closed_plan
 from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
 from shoal.members.devices import prepare
 from shoal.methods import METHODS
-from shoal.methods.parts import method_of
+from shoal.methods.components import make_method
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
 from shoal.report.lineage import Lineage
@@ -66,7 +66,7 @@ def follower(
     run_dir = str(absolute(run_dir or _beside(run)))  # before the environment is made
     record, name, tuned = read_run(run), experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # the run is a replay itself
-        made = method_of(experiment.method)
+        made = make_method(experiment.method)
         assert isinstance(made, Schedule)
         tuned = sorted({name for row in made.rows for name in row})
     elif not record.method.tunes:
@@ -87,7 +87,7 @@ def follower(
     else:
         trained = load(file)
         trained = replace(trained, **trained.absolute_paths)
-        with blame(file, always=False):
+        with attribute_errors(file, always=False):
             rows = _for_another(run, rows, experiment, trained, note)
     return replace(
         alone(trained),
@@ -129,7 +129,7 @@ def _for_another(
 ) -> list[dict[str, float]]:
     """The schedule of one experiment for the agent of another one. Raises BadInput if it has none of the hyperparameters."""
     prepare()
-    plan = planned(replace(alone(trained), method="independent", space={}))
+    plan = make_closed_plan(replace(alone(trained), method="independent", space={}))
     known, agent = plan.defaults, plan.experiment.agent_name
     source, target = (LIVE.get(str(e.agent_name).partition(":")[0], {}) for e in (found, plan.experiment))
     left_out = [name for name in rows[0] if not translate({name: 1.0}, source, known, target)]

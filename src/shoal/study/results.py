@@ -19,7 +19,7 @@ from shoal.core.escape import write_csv
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, dump, from_dict, of_run
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.records.jsonl import read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number
@@ -132,7 +132,7 @@ def begun(run: Path, wanted: Experiment) -> bool:
 @cache
 def _resolved(text: str) -> Experiment:
     """An experiment with all its defaults, as the file of its run has it."""
-    return planned(from_dict(read_yaml(text))).experiment
+    return make_closed_plan(from_dict(read_yaml(text))).experiment
 
 
 def _end(start: str | None) -> str | None:

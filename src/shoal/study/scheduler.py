@@ -20,7 +20,7 @@ from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import blame
+from shoal.experiment.files import attribute_errors
 from shoal.members.devices import prepare
 from shoal.members.trace_cache import trace_cache
 from shoal.records.callback import Callback, Start
@@ -49,7 +49,7 @@ def run_study(file: Path, workspace: Path | None, console: Screen, quiet: bool =
     study = read(file)
     path = absolute(workspace or Path("studies") / file.stem)
     prepare()
-    with blame(file):
+    with attribute_errors(file):
         planned = trials(study)
         budgets(study)
     _write_study(study, path, file)

@@ -13,7 +13,7 @@ from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import interruptible
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.experiment.rules import check
 from shoal.members.devices import prepare
 from shoal.members.trace_cache import trace_cache
@@ -65,7 +65,7 @@ def _placed(experiment: Experiment, seeds: Sequence[int]) -> list[Experiment]:
 
     if experiment.run_dir is not None:
         return inside(Path(experiment.run_dir))
-    for folder in numbered(Path("runs") / f"{run_name(planned(experiment))}-seeds"):
+    for folder in numbered(Path("runs") / f"{run_name(make_closed_plan(experiment))}-seeds"):
         with suppress(NotOurs):
             return inside(folder)
     raise AssertionError("there is always a free place")

@@ -17,7 +17,7 @@ from shoal.core.user_code import call_own, import_from
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
-from shoal.experiment.plan import planned
+from shoal.experiment.plan import make_closed_plan
 from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
 
@@ -66,7 +66,7 @@ class Ask:
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
             raise BadField("ask.runs", problem, value=self.trials)
-        space, made = planned(e).experiment.space if e.space is None else e.space, []
+        space, made = make_closed_plan(e).experiment.space if e.space is None else e.space, []
         if not space:
             raise BadField("space", "there is nothing to ask for: name the ranges to tune")
         alone = replace(e, method="independent", space=space, population=1, generations=generations)

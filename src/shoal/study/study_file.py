@@ -14,8 +14,8 @@ from shoal.core.errors import BadField, error_context, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment, Stop
-from shoal.experiment.files import blame, from_dict, text_of, to_dict
-from shoal.experiment.plan import planned
+from shoal.experiment.files import attribute_errors, from_dict, text_of, to_dict
+from shoal.experiment.plan import make_closed_plan
 from shoal.study.sequences import MOST, Ask
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
@@ -111,7 +111,7 @@ class Trial:
 def read(path: Path, read_bytes: Callable[[Path], bytes] = read_named) -> Study:
     """Read a study file, as one that a user has named. Raises BadInput."""
     text = text_of(path, read_bytes)
-    with blame(path):
+    with attribute_errors(path):
         values = read_yaml(text) or {}
         if isinstance(values, dict) and "arms" not in values and "env" in values:
             raise BadField("env", "this is one experiment, not a study of arms", "give the file to shoal train")
@@ -251,7 +251,7 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     experiment, sequence = experiment_of(study, task, arm), Ask.of(study.arms[arm])
     with error_context(f"arms.{arm}"):  # the parts of a sequence differ in seed and budget alone
         part = experiment if sequence is None else replace(sequence.parts(experiment)[0], budget=experiment.budget)
-        plan = planned(part)
+        plan = make_closed_plan(part)
     runs = 1 if sequence is None else sequence.trials
     trains = (
         (plan.steps if plan.steps and part.time_limit is None else math.nan) * part.generations * part.population * runs

@@ -17,7 +17,7 @@ from shoal.core.keys import derive, member_keys, stream, words
 from shoal.core.population import Seed
 from shoal.core.types import Hyper, Learner, Member, Metrics, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.host import HostEnvironment, VectorEnv
 from shoal.environments.objective import FIELDS
 from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
@@ -66,7 +66,7 @@ class HostRollouts(HostEpisodes):
         self._update = layout.program(self._update_members, *given, out=out, donate=(1,))
         self._value = layout.program(self._value_members, acting, MEMBERS, MEMBERS) if learner.value else None
         self._turns = [layout.place(np.int32(t), REPLICATED) for t in range(learner.agent.rollout_length)]
-        self._training: Vector | None = None
+        self._training: VectorEnv | None = None
         self._obs: PyTree = ()
         self._carry: PyTree = ()
         self._fresh: PyTree = ()  # the carry at the start of episodes

@@ -15,7 +15,7 @@ import numpy as np
 from shoal.core.keys import at, stream
 from shoal.core.types import AnyLearner, Population, PyTree, Rollout
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.environments.host import HostEnvironment, Vector
+from shoal.environments.host import HostEnvironment, VectorEnv
 from shoal.environments.levels import at_levels
 from shoal.environments.objective import FIELDS, InfoOf, Objective, in_infos
 from shoal.environments.spaces import to_bounds
@@ -33,7 +33,7 @@ class HostEpisodes(WholeEpisodes):
     ):
         super().__init__(environment, learner, layout, evaluation)
         self._test = layout.program(self._play_members, OF_POPULATION, MEMBERS, MEMBERS, MEMBERS, REPLICATED)
-        self._testing: dict[str, tuple[Vector, int]] = {}  # by purpose of the levels: the copies, and how many
+        self._testing: dict[str, tuple[VectorEnv, int]] = {}  # by purpose of the levels: the copies, and how many
         self.programs: tuple[Program, ...] = (self._test,)
 
     def sibling(self) -> Self:
@@ -78,10 +78,10 @@ class HostEpisodes(WholeEpisodes):
             if not alive.any():
                 break
             if done.any():
-                vector.rest(~alive.reshape(-1))
+                vector.mark_unused(~alive.reshape(-1))
         return PlayedEpisodes(tuple(values), lengths)
 
-    def _copies(self, levels: str, count: int) -> Vector:
+    def _copies(self, levels: str, count: int) -> VectorEnv:
         """Copies that only measure, at the levels of a purpose where there are levels."""
         purpose = levels if self._evaluation.levels else ""
         if purpose in self._testing and self._testing[purpose][1] != count:
@@ -91,7 +91,7 @@ class HostEpisodes(WholeEpisodes):
             self._testing[purpose] = self._open(measured, levels, count), count
         return self._testing[purpose][0]
 
-    def _open(self, environment: HostEnvironment, levels: str, count: int) -> Vector:
+    def _open(self, environment: HostEnvironment, levels: str, count: int) -> VectorEnv:
         if self._evaluation.levels:
             environment = at_levels(environment, self._evaluation.levels[levels])
         return environment.open(count)
@@ -103,7 +103,7 @@ class HostEpisodes(WholeEpisodes):
             return self._learner.greedy(population, obs, carry)
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
-    def _step(self, vector: Vector, action: np.ndarray) -> tuple[Any, InfoOf]:
+    def _step(self, vector: VectorEnv, action: np.ndarray) -> tuple[Any, InfoOf]:
         flat = action.reshape(-1, *action.shape[2:])
         return vector.step(to_bounds(self._environment.spec.action, flat))
 

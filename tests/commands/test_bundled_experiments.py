@@ -12,7 +12,7 @@ from support.messages import Said, shown
 from support.runs import settings, shoal
 
 from shoal.agents.registry import AGENTS, POLICY
-from shoal.commands import shipped
+from shoal.commands import bundled_experiments
 from shoal.core.extras import install
 from shoal.core.space import declared
 from shoal.rl.config import NetworkConfig
@@ -41,9 +41,9 @@ def test_one_is_trained_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_file_of_ones_own_comes_before_those_of_shoal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("cartpole").write_text("env: nowhere")
-    assert shipped.found(Path("cartpole")) == Path("cartpole")
-    assert shipped.found(Path("mazes")) == EXPERIMENTS / "mazes.yaml"
-    assert shipped.found(Path("mazes"), study=True) == EXPERIMENTS / "studies/mazes.yaml"
+    assert bundled_experiments.find_experiment(Path("cartpole")) == Path("cartpole")
+    assert bundled_experiments.find_experiment(Path("mazes")) == EXPERIMENTS / "mazes.yaml"
+    assert bundled_experiments.find_experiment(Path("mazes"), study=True) == EXPERIMENTS / "studies/mazes.yaml"
 
 
 def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

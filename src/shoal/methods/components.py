@@ -1,4 +1,4 @@
-"""Methods, selectors and explorers: the mapping of name and options that an experiment holds, and what is made of it."""
+"""Methods, selectors and explorers, made from the names and options that an experiment holds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from shoal.methods.explore import EXPLORERS
 from shoal.methods.method import Method
 from shoal.methods.select import SELECTORS
 
-# What a selector and an explorer are called with.
-CALLED = {"select": "key, stats, rows", "explore": "key, hyper, space, uid"}
+# Arguments that a selector and an explorer are called with.
+SIGNATURES = {"select": "key, stats, rows", "explore": "key, hyper, space, uid"}
 REGISTRIES: dict[str, dict[str, type]] = {"method": METHODS, "select": SELECTORS, "explore": EXPLORERS}
 
 
-def in_full(given: Any, kind: str = "method") -> dict[str, Any]:
-    """The mapping of name and options that a name, an object or a mapping stands for; parts of a method too.
+def expand_shorthand(given: Any, kind: str = "method") -> dict[str, Any]:
+    """Return the mapping of name and options that a name, an object or a mapping stands for; in a method also of its parts.
 
     The name of what Python has made itself is its class, with its fields as options, or else the object.
     """
@@ -28,7 +28,7 @@ def in_full(given: Any, kind: str = "method") -> dict[str, Any]:
         given = {"name": names.get(type(given), type(given))} | as_given(given)
     elif not isinstance(given, dict):
         given = {"name": given}
-    parts = {x: in_full(given[x], x) for x in CALLED if kind == "method" and x in given}
+    parts = {x: expand_shorthand(given[x], x) for x in SIGNATURES if kind == "method" and x in given}
     return given | parts
 
 
@@ -38,20 +38,20 @@ def with_defaults(method: dict[str, Any]) -> dict[str, Any]:
     if not (isinstance(name, str) and name in METHODS):
         return method
     defaults = {f.name: f.default for f in fields(METHODS[name]) if f.default not in (MISSING, None)}
-    return in_full({"name": name} | defaults | method)
+    return expand_shorthand({"name": name} | defaults | method)
 
 
-def method_of(given: Any) -> Method:
-    """The method that a mapping, a name or an object says, with its selector and its explorer. Raises BadInput."""
-    made = part(given, "method")
+def make_method(given: Any) -> Method:
+    """Make the method that a mapping, a name or an object says, with its selector and its explorer. Raises BadInput."""
+    made = make_component(given, "method")
     options = [f.name for f in fields(made)]
-    return replace(made, **{x: part(getattr(made, x), f"method.{x}") for x in CALLED if x in options})
+    return replace(made, **{x: make_component(getattr(made, x), f"method.{x}") for x in SIGNATURES if x in options})
 
 
-def part(given: Any, field: str) -> Any:
-    """The method, selector or explorer that stands in a field. Raises BadInput."""
+def make_component(given: Any, field: str) -> Any:
+    """Make the method, selector or explorer that stands in a field. Raises BadInput."""
     kind = field.rpartition(".")[2]
-    registry, options = REGISTRIES[kind], in_full(given, kind)
+    registry, options = REGISTRIES[kind], expand_shorthand(given, kind)
     name = options.pop("name", None)
     if name is None:
         having = [known for known, cls in registry.items() if options.keys() <= {f.name for f in fields(cls)}]
@@ -66,13 +66,17 @@ def part(given: Any, field: str) -> Any:
         if target is name:
             names = ", ".join(registry)
             raise BadField(field, f"write one of {names}, or a mapping of name and options", value=f"{name!r}")
-        use = f"is called with ({CALLED[kind]})" if kind in CALLED else "is a subclass of shoal.methods.method.Method"
+        use = (
+            f"is called with ({SIGNATURES[kind]})"
+            if kind in SIGNATURES
+            else "is a subclass of shoal.methods.method.Method"
+        )
         raise BadField(field, f"{name} is none: what goes here {use}")
     return made
 
 
 def _fits(made: Any, kind: str) -> bool:
     """True for an object that can be a method, selector or explorer."""
-    if kind not in CALLED:
+    if kind not in SIGNATURES:
         return isinstance(made, Method)
-    return not isinstance(made, type) and callable(made) and not misfit(made, *CALLED[kind].split(", "))
+    return not isinstance(made, type) and callable(made) and not misfit(made, *SIGNATURES[kind].split(", "))

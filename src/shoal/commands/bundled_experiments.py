@@ -27,8 +27,8 @@ def names() -> list[str]:
     return sorted(path.relative_to(folder()).with_suffix("").as_posix() for path in folder().rglob("*.yaml"))
 
 
-def found(file: Path, study: bool = False) -> Path:
-    """The user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
+def find_experiment(file: Path, study: bool = False) -> Path:
+    """Find the user's file, or else the experiment or study of that name. Raises BadInput if there is neither."""
     if file.exists():
         return file
     known = {name.removeprefix(STUDIES): name for name in names() if name.startswith(STUDIES) == study}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.commands.endings import console, fail
+from shoal.commands.output import console, fail
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def show_study(file: Path, workspace: Path | None, quiet: bool) -> int:
     """Make the runs of a study, and say what they come to. Returns the exit code."""
-    from shoal.commands.shipped import found
+    from shoal.commands.bundled_experiments import find_experiment
     from shoal.study.compare import seeds_summary
     from shoal.study.cost import costs, summary, unlike
     from shoal.study.page import write_page
@@ -27,7 +27,7 @@ def show_study(file: Path, workspace: Path | None, quiet: bool) -> int:
     from shoal.study.scheduler import run_study
 
     def work(screen: Screen) -> int:
-        path, failed = run_study(found(file, study=True), workspace, screen, quiet)
+        path, failed = run_study(find_experiment(file, study=True), workspace, screen, quiet)
         results = read_results(path)
         cost = costs(results)
         for line in filter(None, (*([] if quiet else [seeds_summary(results), *summary(cost)]), *unlike(cost))):

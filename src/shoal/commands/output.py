@@ -1,4 +1,4 @@
-"""The end of a command: its last lines and its exit code."""
+"""What commands print in the end: results, advice and errors; and their exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDE = 1000  # characters in a line of a file or a pipe
 
 
 @started_here()
-def code_of(command: Callable[[], int]) -> int:
+def run_command(command: Callable[[], int]) -> int:
     """Run a command, print its error, return its exit code. Restores sys.path."""
     path = list(sys.path)
     for stream in (sys.stdout, sys.stderr):
