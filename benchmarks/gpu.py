@@ -182,8 +182,8 @@ def pixels(small: bool) -> Iterator[Row]:
     )
     for n in (1,) if small else (1, 8):
         for precision in ("bfloat16",) if small else ("float32", "bfloat16"):
-            told = json.dumps(cell | {"population": n, "precision": precision})
-            x = last_json([sys.executable, str(HERE / "baselines" / "pixels_shoal.py"), "--cell", told])
+            cell_text = json.dumps(cell | {"population": n, "precision": precision})
+            x = last_json([sys.executable, str(HERE / "baselines" / "pixels_shoal.py"), "--cell", cell_text])
             yield (
                 f"{n} members, {precision}",
                 f"acting {x['act'] * 1e6:,.2f}, an epoch of updates {x['update'] * 1e6:,.2f}",

@@ -48,19 +48,19 @@ def main() -> None:
         arms, tasks, ahead = (float(x) for x in case.split(","))
         alike = int(arms) - bool(ahead)  # those behind the first, or all
         for naive in [False, True][: 1 + given.naive]:
-            errors, told, seeds = 0, 0, 0
+            errors, detected, seeds = 0, 0, 0
             for seed in range(given.studies):
                 scores = np.random.default_rng(seed).normal(size=(int(arms), given.analyses[-1], int(tasks)))
                 scores[0] += ahead
                 found, at = study(scores, given.analyses, naive)
                 errors += any(0 not in pair or alike == arms for pair in found)
-                told += bool(ahead) and sum(0 in pair for pair in found) / (arms - 1)
+                detected += bool(ahead) and sum(0 in pair for pair in found) / (arms - 1)
                 seeds += at
             name = (
                 f"{int(arms)} arms, {int(tasks)} tasks, ahead {ahead:g}{', each analysis by itself' if naive else ''}"
             )
             shown = [f"errors {errors / given.studies:.1%}" if alike > 1 else "errors none possible"]
-            shown += [f"significantly different {told / given.studies:.1%}"] if ahead else []
+            shown += [f"significantly different {detected / given.studies:.1%}"] if ahead else []
             print(f"{name}: {', '.join(shown)}, {seeds / given.studies:.1f} seeds")
 
 

@@ -38,9 +38,9 @@ def generation(evolver: shoal.Evolver, folder: Path) -> dict[int, float]:
             weights[uid].write_bytes(before[parent])
         command = [sys.executable, __file__, str(weights[uid]), str(hyper["h0"]), str(hyper["h1"])]
         running[uid] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    said = {uid: process.communicate()[0] for uid, process in running.items()}
+    outputs = {uid: process.communicate()[0] for uid, process in running.items()}
     # One that failed has no fitness: NaN, so that it copies another one.
-    return {uid: float(text) if running[uid].returncode == 0 else float("nan") for uid, text in said.items()}
+    return {uid: float(text) if running[uid].returncode == 0 else float("nan") for uid, text in outputs.items()}
 
 
 def main() -> None:

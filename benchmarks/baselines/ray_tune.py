@@ -56,9 +56,9 @@ def main() -> None:
             ),
             run_config=tune.RunConfig(stop={"training_iteration": rounds}, storage_path=folder, verbose=0),
         ).fit()
-        told = [result.metrics for result in results]
+        results = [result.metrics for result in results]
         ray.shutdown()
-    print((max(x["last"] for x in told) - min(x["first"] for x in told)) / (rounds - 1))
+    print((max(x["last"] for x in results) - min(x["first"] for x in results)) / (rounds - 1))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ class Smac:
                 "SMAC asks otherwise in every process: start with PYTHONHASHSEED=0, so that a study can go on"
             )
         self.space = space
-        self.told: list[float] = []  # costs; one that diverged is as bad as the worst
+        self.costs: list[float] = []  # costs; one that diverged is as bad as the worst
         places = ConfigurationSpace(dict.fromkeys(space, (0.0, 1.0)), seed=seed)
         scenario = Scenario(
             places,
@@ -47,5 +47,5 @@ class Smac:
 
     def tell(self, hyper: Mapping[str, float], fitness: float) -> None:
         """`fitness`: the highest that a run with `hyper` has reached; NaN where it has diverged."""
-        self.told.append(max(self.told, default=0.0) if math.isnan(fitness) else -fitness)
-        self.smac.tell(self.trial, TrialValue(cost=self.told[-1]))
+        self.costs.append(max(self.costs, default=0.0) if math.isnan(fitness) else -fitness)
+        self.smac.tell(self.trial, TrialValue(cost=self.costs[-1]))

@@ -618,11 +618,11 @@ def test_what_a_killed_writer_left(join, tmp_path):
 def test_all_train_the_same(join, tmp_path, said):
     a, b = join("a"), join("b")
     asked: list[str] = []
-    a.space.settle("one", lambda path: pytest.fail("nobody was there before"))
-    b.space.settle("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
+    a.space.ensure_experiment("one", lambda path: pytest.fail("nobody was there before"))
+    b.space.ensure_experiment("one, too", lambda path: asked.append(path.read_text()) or [])  # type: ignore[func-returns-value]
     assert asked == ["one"]
     with pytest.raises(BadInput) as error:
-        b.space.settle("two", lambda path: ["seed", "hyper.discount"])
+        b.space.ensure_experiment("two", lambda path: ["seed", "hyper.discount"])
     said(error.value)
     assert (tmp_path / "experiment.yaml").read_text() == "one"
 
@@ -754,5 +754,5 @@ def test_an_experiment_that_is_no_file(join, tmp_path, make, said):
     a = join("a")
     make(tmp_path / "experiment.yaml")
     with pytest.raises(BadInput) as error:
-        a.space.settle("one", lambda path: pytest.fail("it cannot be read"))
+        a.space.ensure_experiment("one", lambda path: pytest.fail("it cannot be read"))
     said(error.value)

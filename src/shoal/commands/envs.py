@@ -21,7 +21,7 @@ from shoal.records.screen import Screen, styled
 def list_environments(pattern: str, screen: Screen) -> None:
     """List the installed environments whose ids contain a pattern. Describe the one whose id it is, or the user's own."""
     whole, some = False, False
-    for suite, about in registry.SUITES.items():
+    for suite, description in registry.SUITES.items():
         found = [name for name in suites.names(suite) if pattern.lower() in f"{suite}:{name}".lower()]
         whole |= any(pattern in (name, f"{suite}:{name}") for name in found)
         some |= bool(found) or pattern.lower() in f"{suite}:"
@@ -31,12 +31,12 @@ def list_environments(pattern: str, screen: Screen) -> None:
             missing = f" is not installed: {install(suite)} (package {suites.PACKAGES[suite]})"
             screen.print(styled((suite, "bold"), missing))
         elif found:
-            kind = "device, compiled with the training" if about.on_device else "host"
+            kind = "device, compiled with the training" if description.on_device else "host"
             screen.print(styled((suite, "bold"), " ", (kind, "dim")))
             ids = [f"{suite}:{name}" for name in found]
             screen.print(*([Columns(ids, padding=(0, 2))] if screen.is_terminal else ids), sep="\n")
         if not pattern:
-            for extra in about.missing_extras():
+            for extra in description.missing_extras():
                 screen.print(styled((f"{suite}, {extra}", "bold"), f" is not installed: {install(extra)}"))
     if whole or not some:
         full = suites.resolve(pattern)

@@ -85,21 +85,21 @@ def moves(player: Player, seed: int, person: int | None, ask: Callable[[str, lis
         if mover != CHANCE:
             legal = np.flatnonzero(tables.legal[row])
             with attributed("env", f"{player.game} failed"):
-                told = tables.game.to_string(tables.states[node]) if tables.game else f"node {node}"
+                text = tables.game.to_string(tables.states[node]) if tables.game else f"node {node}"
             if mover == person:
-                choice = int(legal[ask(told, [tables.action_names[i] for i in legal])])
+                choice = int(legal[ask(text, [tables.action_names[i] for i in legal])])
             odds = ", ".join(f"{tables.action_names[i]} {likely[i]:.0%}" for i in legal)
-            shown = f"{told} ({odds})" if person is None else ""
+            shown = f"{text} ({odds})" if person is None else ""
             yield f"player {mover}: {tables.action_names[choice]}  {shown}".rstrip()
         node = tables.child[node, choice]
     won = tables.payoff[node]
     yield f"player {0 if won > 0 else 1} wins {abs(won):g}" if won else "a draw"
 
 
-def ask_person(told: str, names: list[str]) -> int:
+def ask_person(text: str, names: list[str]) -> int:
     """The number of the action that a person chooses, by its name or its number: by its number alone where names are numbers
     too, or several actions have one. Raises BadInput where the input ends."""
-    print(told)
+    print(text)
     own = [str(name) for name in names]
     clear = len(set(own)) == len(own) and not any(name.isdecimal() for name in own)
     listed = ", ".join(f"{i + 1} {name}" if clear else f"{i + 1} ({name})" for i, name in enumerate(own))

@@ -146,6 +146,6 @@ def stop(workspace: Path) -> int:
     stop_workers(workspace)
     if (workspace / "jobs").is_dir():
         cancel_waiting(workspace)
-    said = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
-    console().print(f"{said}; see shoal status {in_shell(workspace)}" if names else said, soft_wrap=True)
+    summary = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
+    console().print(f"{summary}; see shoal status {in_shell(workspace)}" if names else summary, soft_wrap=True)
     return DONE

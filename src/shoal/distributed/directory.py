@@ -103,7 +103,7 @@ class Workspace:
             self.leave()
             raise BadField("exchange.workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
-    def settle(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
+    def ensure_experiment(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
         """Make `text` the experiment of this workspace, or compare it with the one that it has. Raises BadInput."""
         path = self.path / run_files.EXPERIMENT
         if atomic.create_file(path, text.encode()):

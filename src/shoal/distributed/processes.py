@@ -143,7 +143,7 @@ class WorkspaceWorkers(Processes):
         own = [name for name in OWN if not (plan.kind.sampled and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
         common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
-        space.settle(dump(common), lambda path: differences(common, of_workspace(path.parent)))
+        space.ensure_experiment(dump(common), lambda path: differences(common, of_workspace(path.parent)))
         return plan._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 
     @property

@@ -69,8 +69,8 @@ class Synchronous:
     def _names_of_all(self, metrics: Iterable[str]) -> list[str]:
         """The names of the metrics that any process has: trainers do not all report the same."""
         lines = "".join(f"{json.dumps(name)}\n" for name in metrics).encode()
-        told = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
-        return list(dict.fromkeys(map(json.loads, told.astype(np.uint8).tobytes().splitlines())))
+        gathered = self._exchange.gather(np.frombuffer(lines, np.uint8)[:, None].astype(np.float64))
+        return list(dict.fromkeys(map(json.loads, gathered.astype(np.uint8).tobytes().splitlines())))
 
     def evolve(self, shared: KnownMembers, decide: Decide) -> Evolved:
         """Decide for all members, in every process alike."""

@@ -46,8 +46,8 @@ class Callback:
         """Called at the end. result: contents of result.json; None after a failure or an interruption."""
 
 
-def about_method(plan: Plan) -> dict[str, Any]:
-    """Description of the method for readers of the records."""
+def describe_method(plan: Plan) -> dict[str, Any]:
+    """Describe the method for readers of the records."""
     method, kind = plan.method, plan.kind
     traits = {"sampled": kind.sampled, "copies": method.copies, "tunes": method.tunes}
     return {

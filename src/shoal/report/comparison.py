@@ -47,8 +47,8 @@ def write_comparison(paths: Sequence[Path], target: Path) -> list[list[str]]:
     names = " and ".join(runs) if len(runs) == 2 else ", ".join(runs)
     scores = {name: number(run.tested.get("mean")) for name, run in runs.items()}
     known = sorted((name for name in runs if scores[name] == scores[name]), key=lambda name: -scores[name])
-    told = ", ".join(f"{name} {text(scores[name])}" for name in known)
-    abstract = f"Scores of the champions: {told}." if told else "No champion has been evaluated yet."
+    summary = ", ".join(f"{name} {text(scores[name])}" for name in known)
+    abstract = f"Scores of the champions: {summary}." if summary else "No champion has been evaluated yet."
     header = rendered("comparison_header.html", heading=names, abstract=abstract)
     page = rendered(
         "page.html", title=f"{names}: a comparison", header=header, footer="Read from the files of these runs.",

@@ -207,12 +207,12 @@ def _member(champion: Champion, saved: Saved, row: int) -> Champion:
     return Champion(policy_factory, champion.spec, one, run)
 
 
-def champion_of_manifest(told: Any, place: str) -> Candidate:
+def champion_of_manifest(fields: Any, place: str) -> Candidate:
     """Read what `Candidate.manifest` returned, without the weights. Raises BadInput, with `place` in front."""
-    if isinstance(told, dict):
-        fitness = {"fitness": told["fitness"]} if "fitness" in told else {}
-        told = {name: told.get(name) for name in ("uid", "generation", "hyper", "smoothed")} | fitness
-    return build(Candidate, told, place)
+    if isinstance(fields, dict):
+        fitness = {"fitness": fields["fitness"]} if "fitness" in fields else {}
+        fields = {name: fields.get(name) for name in ("uid", "generation", "hyper", "smoothed")} | fitness
+    return build(Candidate, fields, place)
 
 
 def _spec(folder: Path, data: Any) -> Spec | None:

@@ -51,12 +51,12 @@ def write(folder: Path, tree: PyTree, manifest: dict[str, Any], staging: Staging
 
     The data are on disk before the manifest that vouches for them, and both before the folder gets its name.
     """
-    data, about = _packed(tree)
+    data, properties = _packed(tree)
     making = staging.path / f"{folder.name}.{uuid.uuid4().hex}"
     making.mkdir()
     try:
         write_file(making / DATA, data)
-        write_file(making / MANIFEST, seal(manifest | about | {"format": FORMAT}))
+        write_file(making / MANIFEST, seal(manifest | properties | {"format": FORMAT}))
         staging.put(making, folder)
     finally:
         shutil.rmtree(making, ignore_errors=True)
@@ -81,11 +81,11 @@ def read_arrays(folder: Path, within: Path) -> tuple[Arrays, dict[str, Any]]:
         manifest = read_manifest(folder, within)
         return _read_arrays(folder, DATA, manifest, within), manifest
 
-    return _settled(read, lambda: read_or_nothing(folder / MANIFEST))
+    return _read_unchanged(read, lambda: read_or_nothing(folder / MANIFEST))
 
 
-def _settled(read: Callable[[], T], seen: Callable[[], Any]) -> T:
-    """Return what `read` gives; read again where that fails and what is `seen` has changed, by a run that goes on."""
+def _read_unchanged(read: Callable[[], T], seen: Callable[[], Any]) -> T:
+    """Return what `read` returns. Read again where that fails and what is `seen` has changed, by a run that goes on."""
     for _ in range(READINGS - 1):
         before = seen()
         try:
@@ -103,16 +103,16 @@ def _packed(tree: PyTree) -> tuple[bytes, dict[str, int]]:
     return data, {"bytes": len(data), "crc32": zlib.crc32(data)}
 
 
-def _read_arrays(folder: Path, name: str, about: dict[str, Any], within: Path) -> Arrays:
+def _read_arrays(folder: Path, name: str, properties: dict[str, Any], within: Path) -> Arrays:
     """The arrays in a file of which the manifest says size and checksum, by name. Raises Damaged."""
-    size = about.get("bytes")
+    size = properties.get("bytes")
     if type(size) is not int:
         raise Damaged(f"{folder}: its manifest does not say how large {name} is")
     try:
         data = read_file(folder / name, within, min(size, host_memory() or math.inf))
     except (OSError, Irregular) as error:
         raise Damaged(f"{folder}: no readable {name} ({error})") from error
-    if len(data) != size or zlib.crc32(data) != about.get("crc32"):
+    if len(data) != size or zlib.crc32(data) != properties.get("crc32"):
         raise Damaged(f"{folder}: {name} does not match its manifest: half-written or corrupted")
     try:
         return arrays_in(data)
@@ -149,9 +149,9 @@ class Checkpoints:
         try:
             making.mkdir(exist_ok=True)
             for name, tree in parts.items():
-                data, about = _packed(tree)
+                data, properties = _packed(tree)
                 write_file(making / f"{name}.safetensors", data)
-                write_file(making / f"{name}.json", json.dumps(about).encode())
+                write_file(making / f"{name}.json", json.dumps(properties).encode())
             if manifest is None:
                 return
             while len(found := sorted(making.glob("[!.]*.json"))) < all_parts:
@@ -199,7 +199,7 @@ class Checkpoints:
             found = self.newest(lambda message: None) if generation is None else generation
             return found, self._arrays(found, rf"{SHARD}[0-9]+")
 
-        return _settled(read, self.generations)
+        return _read_unchanged(read, self.generations)
 
     def manifest(self, generation: int) -> dict[str, Any]:
         """The manifest of a generation, which vouches for its parts. Raises BadInput."""
@@ -210,7 +210,7 @@ class Checkpoints:
         parts = manifest.get("parts")
         if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
             raise Damaged(f"{folder}: its manifest names no parts that could lie there")
-        if not all(isinstance(about, dict) for about in parts.values()):
+        if not all(isinstance(properties, dict) for properties in parts.values()):
             raise Damaged(f"{folder}: its manifest does not vouch for its parts")
         return manifest
 
@@ -226,8 +226,8 @@ class Checkpoints:
         """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
         folder, manifest, parts = self._folder / f"{generation:08d}", self.manifest(generation), {}
         for name, tree in like.items():
-            about = manifest["parts"].get(name)
-            if about is None:
+            properties = manifest["parts"].get(name)
+            if properties is None:
                 raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-            parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", about, self._run), tree)
+            parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", properties, self._run), tree)
         return parts, manifest

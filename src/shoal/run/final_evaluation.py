@@ -16,7 +16,7 @@ from shoal.experiment.structures import choices
 from shoal.members.acting import Policy
 from shoal.members.protocol import Shard
 from shoal.members.rollouts.episodes import statistics, with_interval
-from shoal.records.callback import about_method
+from shoal.records.callback import describe_method
 from shoal.records.generation import finite_or_none
 from shoal.run.context import Context, State
 from shoal.run.final_selection import episodes_of, select_champion
@@ -26,7 +26,7 @@ MATCHED = 16  # members of a game at most, that are matched with one another
 
 def final_evaluation(c: Context, state: State) -> dict[str, Any]:
     """Find the champion by the final selection, evaluate it on held-out episodes, and return what result.json holds."""
-    champion, e, method = state.champion, c.experiment, about_method(c.plan)
+    champion, e, method = state.champion, c.experiment, describe_method(c.plan)
     shared = state.members.share({}, False, state.clock)
     tested: dict[str, Any] = {}
     if champion.learned is not None and c.leading:
@@ -37,7 +37,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         tested |= _tested(c, state.shard, champion)
         c.files.save(state.done - 1, {}, None, 0, champion, c.plan.kind.spec)
     payoffs = _payoffs(c, state.shard, shared.stats) if e.fitness.exact else {}
-    told = {
+    of_champion = {
         "uid": champion.uid,
         "generation": champion.generation,
         "selection_fitness": champion.fitness,
@@ -45,7 +45,9 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         "hyper": champion.hyper,
     }
     if chosen := choices(e):
-        told["config"] = {name: values[int(champion.hyper[f"{STRUCTURE}{name}"])] for name, values in chosen.items()}
+        of_champion["config"] = {
+            name: values[int(champion.hyper[f"{STRUCTURE}{name}"])] for name, values in chosen.items()
+        }
     # The steps of the final selection do not bring a budget to its end.
     return {
         "status": "done" if state.over(c.plan) else "stopped",
@@ -58,7 +60,7 @@ def final_evaluation(c: Context, state: State) -> dict[str, Any]:
         "generations": state.done,
         "seed": e.seed,
         "fitness": dict(zip(map(str, shared.stats.uid), finite_or_none(shared.stats.fitness), strict=True)),
-        "champion": told if tested else None,
+        "champion": of_champion if tested else None,
         **payoffs,
         "environment_steps": state.steps,
         "evaluation_steps": shared.evaluation_steps + tested.get("final_selection", {"steps": 0})["steps"],

@@ -111,11 +111,11 @@ def checked_out(folder: Path) -> dict[str, Any]:
     try:
         filters = _git(folder, "config", "-z", "--name-only", "--get-regexp", r"^filter\.", allowed=(0, 1)).split("\0")
         unset = (f"--config-env={name}=UNSET" for name in filters[:-1])  # which takes names with a "=" too, unlike -c
-        told = _git(folder, *unset, "status", "--porcelain=v2", "--branch", "-uno", "--ignore-submodules=dirty")
+        status = _git(folder, *unset, "status", "--porcelain=v2", "--branch", "-uno", "--ignore-submodules=dirty")
     except (OSError, subprocess.SubprocessError, UnicodeError):  # no git, or no repository
         return {}
-    commit = re.match("# branch.oid ([0-9a-f]+)\n", told)
-    return {"commit": commit[1], "clean": not re.search("^[^#]", told, re.MULTILINE)} if commit else {}
+    commit = re.match("# branch.oid ([0-9a-f]+)\n", status)
+    return {"commit": commit[1], "clean": not re.search("^[^#]", status, re.MULTILINE)} if commit else {}
 
 
 def _git(folder: Path, *words: str, allowed: Collection[int] = (0,)) -> str:

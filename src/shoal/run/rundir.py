@@ -143,8 +143,8 @@ class RunDirectory:
         """Content of result.json; nothing where there is none, or a damaged one."""
         with suppress(ValueError):
             match parse_json(read_text(self.path / run_files.RESULT)):
-                case {"status": str(), "generations": int(), "champion": dict() | None} as told:
-                    return told
+                case {"status": str(), "generations": int(), "champion": dict() | None} as result:
+                    return result
         return {}
 
     def discard_unborn(self) -> None:

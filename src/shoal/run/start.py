@@ -27,7 +27,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import differences, of_run
 from shoal.experiment.plan import Plan, make_plan
 from shoal.members.devices import prepare
-from shoal.records.callback import about_method
+from shoal.records.callback import describe_method
 from shoal.records.jsonl import last_line
 from shoal.run.auto_population import resolved
 from shoal.run.champion import champion_of_manifest
@@ -116,7 +116,7 @@ def begin(c: Context) -> State:
     warm_start = read_warm_start(c.plan)
     state = _first(c, uids, warm_start)
     if c.leading:
-        c.files.create(c.experiment, about_method(c.plan))
+        c.files.create(c.experiment, describe_method(c.plan))
         _record_provenance(c, warm_start, provenance(c.plan, c.devices, 0))
     c.processes.exchange.broadcast("ready")
     return state
@@ -127,11 +127,11 @@ def done_already(c: Context) -> dict[str, Any]:
 
     Raises BadInput.
     """
-    told: dict[str, Any] = {}
+    done: dict[str, Any] = {}
     if c.leading and (result := c.files.result()).get("status") == "done":
         asked = {name.partition(".")[0] for name in differences(c.experiment, of_run(c.files.path))}
-        told = result if asked <= FREE else {}
-    return json.loads(c.processes.exchange.broadcast(json.dumps(told)))
+        done = result if asked <= FREE else {}
+    return json.loads(c.processes.exchange.broadcast(json.dumps(done)))
 
 
 def restore(c: Context, trusted: bool) -> State:
@@ -154,7 +154,7 @@ def restore(c: Context, trusted: bool) -> State:
         earlier, now = last_line(c.files.path / run_files.PROVENANCE), provenance(c.plan, c.devices, state.done)
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
-        c.files.reopen(c.experiment, about_method(c.plan), state.done, state.champion, c.plan.kind.spec)
+        c.files.reopen(c.experiment, describe_method(c.plan), state.done, state.champion, c.plan.kind.spec)
         _record_provenance(c, warm_start, now)
     c.processes.exchange.broadcast("ready")
     return state
@@ -169,7 +169,7 @@ def _record_provenance(c: Context, warm_start: WarmStart | None, made_by: dict[s
     c.files.provenance.write([made_by])
     c.files.provenance.sync()
     if warm_start is not None:
-        c.files.write(run_files.INIT_FROM, json.dumps(warm_start.about(c.processes.first_uid), indent=1))
+        c.files.write(run_files.INIT_FROM, json.dumps(warm_start.manifest(c.processes.first_uid), indent=1))
 
 
 def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> State:
@@ -194,7 +194,7 @@ def _load(c: Context, generation: int, first: State) -> State:
     run_dir, shard = c.files.path, first.shard
     totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
     names = {*first.shard.stats().hyper}
-    earlier, last = (_individuals(told, names, f"{run_dir}: ") for told in (totals.earlier, totals.last))
+    earlier, last = (_individuals(manifests, names, f"{run_dir}: ") for manifests in (totals.earlier, totals.last))
     parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last))
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
@@ -232,12 +232,12 @@ def _load(c: Context, generation: int, first: State) -> State:
     )
 
 
-def _individuals(told: list[dict[str, Any]], names: set[str], place: str) -> tuple[Candidate, ...]:
+def _individuals(manifests: list[dict[str, Any]], names: set[str], place: str) -> tuple[Candidate, ...]:
     """The candidates that a manifest tells of, without what they have learned, and with the hyperparameters `names`.
 
     Raises BadInput, with `place` in front.
     """
-    found = tuple(champion_of_manifest(one, place) for one in told)
+    found = tuple(champion_of_manifest(one, place) for one in manifests)
     if any({*one.hyper} != names for one in found):
         raise Damaged(f"{place}its checkpoint has candidates with other hyperparameters: another experiment made it")
     return found

@@ -34,8 +34,8 @@ class WarmStart(NamedTuple):
     generation: int | None
     uid: list[int | None]
 
-    def about(self, first: int) -> dict[str, Any]:
-        """Content of init_from.json; `first`: the uid of the first member."""
+    def manifest(self, first: int) -> dict[str, Any]:
+        """Return the content of init_from.json; `first`: the uid of the first member."""
         members = [{"uid": first + i, "parent": parent} for i, parent in enumerate(self.uid)]
         return {"run": self.run, "generation": self.generation, "members": members}
 

@@ -39,11 +39,11 @@ def _abstract(c: Comparison) -> str:
     study, against = c.results.study, _baseline(c.results.study)
     better = [pair for pair in c.pairs if pair.p < LEVEL]
     first = [pair for pair in better if against in (pair.one, pair.other)]
-    told = " ".join(pair.summary for pair in (first or better)[:SENTENCES])
+    summary = " ".join(pair.summary for pair in (first or better)[:SENTENCES])
     if better:
         if len(better) <= SENTENCES and len(first or better) == len(better):
-            return told
-        return f"{told} In all, {len(better)} of {many(len(c.pairs), 'pair')} of arms differ significantly."
+            return summary
+        return f"{summary} In all, {len(better)} of {many(len(c.pairs), 'pair')} of arms differ significantly."
     least, done = least_seeds(study), min(len(c.results.seeds(arm)) for arm in study.arms)
     if len(study.arms) > 1 and min(done, study.seeds) < least:
         planned = f", {study.seeds} are planned" if study.seeds < least else ""

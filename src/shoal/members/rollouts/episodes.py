@@ -194,18 +194,18 @@ def statistics(returns: np.ndarray) -> dict[str, Any]:
     finite = np.asarray(returns, np.float64)[np.isfinite(returns)]
     n = len(finite)
     with np.errstate(over="ignore", invalid="ignore"):  # trainers may return numbers whose squares are infinite
-        told = {
+        mean_and_error = {
             "mean": finite.mean() if n else np.nan,
             "standard_error": finite.std(ddof=1) / n**0.5 if n > 1 else np.nan,
         }
-    return {name: float(x) if np.isfinite(x) else None for name, x in told.items()} | {"episodes": n}
+    return {name: float(x) if np.isfinite(x) else None for name, x in mean_and_error.items()} | {"episodes": n}
 
 
-def with_interval(told: dict[str, Any]) -> dict[str, Any]:
+def with_interval(found: dict[str, Any]) -> dict[str, Any]:
     """Return the `statistics` with the 95 % confidence interval [low, high] of the mean."""
-    error = told["standard_error"]
-    interval = None if error is None else [told["mean"] - 1.96 * error, told["mean"] + 1.96 * error]
-    return told | {"interval": interval}
+    error = found["standard_error"]
+    interval = None if error is None else [found["mean"] - 1.96 * error, found["mean"] + 1.96 * error]
+    return found | {"interval": interval}
 
 
 class WholeEpisodes(ABC):
