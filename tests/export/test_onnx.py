@@ -85,9 +85,7 @@ def test_a_file_acts_as_its_champion(tmp_path: Path, case: dict[str, Any]) -> No
     same_actions(file, champion)
     model = onnx.load(file)
     assert [(x.domain, x.version) for x in model.opset_import] == [("", 17)]
-    assert {x.type.tensor_type.shape.dim[0].dim_param for x in [*model.graph.input, *model.graph.output]} == {
-        "batch_size"
-    }
+    assert {x.type.tensor_type.shape.dim[0].dim_param for x in [*model.graph.input, *model.graph.output]} == {"batch"}
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_the_figure_shows_members_champion_and_hyperparameters(tmp_path: Path, g
         (tmp_path / "run/lineage.jsonl").unlink()
     figure = load_run(tmp_path / "run").plot()
     names = [axes.get_ylabel() for axes in figure.axes]
-    tuned = ["learning rate", "discount", "entropy", "epochs", "num_minibatches"] if generations else []
+    tuned = ["learning rate", "discount", "entropy", "epochs", "num minibatches"] if generations else []
     assert names == ["fitness", *tuned]
     assert [len(axes.lines) for axes in figure.axes] == [7 if generations else 0] * len(names)
     assert figure._repr_png_()[1:4] == b"PNG"  # the name by which notebooks ask for a picture

@@ -149,7 +149,7 @@ def test_a_run_without_levels_has_none(tmp_path: Path) -> None:
     assert "levels" not in rows(tmp_path / "lineage.jsonl")[0]
     assert "levels" not in json.loads((tmp_path / "result.json").read_text())["champion"]
     told = shoal("evaluate", tmp_path, "--levels", "train")
-    assert told.code == 2 and told.err.strip() == f"shoal: levels = 'train': {tmp_path} was trained without levels"
+    assert told.code == 2 and told.err.strip() == f"shoal: levels = train: {tmp_path} was trained without levels"
     shoal("report", tmp_path)
     assert 'id="generalisation"' not in (tmp_path / "report.html").read_text()
 
