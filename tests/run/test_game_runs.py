@@ -121,7 +121,7 @@ def test_workers_find_the_least_exploitable_of_their_champions(tmp_path: Path) -
     exploitability = -champions[best]["evaluation"]["mean"]
     assert f"exploitability {exploitability:.4g} exactly" in shoal("evaluate", tmp_path / "workers" / best).out
     page = write_report(tmp_path).read_text()
-    assert "Minus exploitability." in page and "First minus the exploitability of each worker’s champion" in page
+    assert "Minus exploitability." in page and "minus the exploitability of the worker’s champion" in page
     assert not any(text in page for text in ("held-out", "over episodes", "Evaluation noise"))
 
 
