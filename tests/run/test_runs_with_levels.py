@@ -138,7 +138,7 @@ def test_evaluate_and_replay(tmp_path: Path) -> None:
     told = shoal("evaluate", run, "--episodes", 8, "--levels", "train", "--trust-code")
     assert told.code == 0 and within(float(told.out.split()[0]), TRAIN), told
     told = shoal("evaluate", run, "--levels", "tst", "--trust-code")
-    assert told.code == 2 and told.err.strip() == "shoal: --levels: 'tst' does not exist; did you mean test?"
+    assert told.code == 2 and told.err.strip() == "shoal: levels: 'tst' does not exist; did you mean test?"
     assert within(evaluate(run, 8, trust_code=True)["mean"], TEST)
     again = replay(run, run_dir=str(tmp_path / "again"), trust_code=True).summary["champion"]["levels"]
     assert within(again["train"]["mean"], TRAIN) and within(again["test"]["mean"], TEST)
