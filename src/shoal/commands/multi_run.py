@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal.commands.output import console, fail
+from shoal.commands.output import console, fail, scored
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE, FAILED, INTERRUPTED, Failed, Interrupted, ending
@@ -48,6 +48,7 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
         raise BadInput("--seeds: the seed of each run is one of these; leave --seed out")
     import numpy as np
 
+    from shoal.members.rollouts.episodes import statistics
     from shoal.records.console import Display
     from shoal.records.tensorboard import TensorBoard
     from shoal.report.lineage import number
@@ -58,12 +59,12 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
         runs = train_seeds(experiment, seeds, lambda: [Display(screen, quiet), TensorBoard()])
         code = show_comparison(runs, runs[0].parent / "comparison.html", console())
         found = np.array([number(read_run(run).tested.get("mean")) for run in runs])
-        scores = found[np.isfinite(found)]
-        if len(scores) > 1:
-            error = scores.std(ddof=1) / np.sqrt(len(scores))
-            counted = f"{len(runs)}" if len(scores) == len(runs) else f"{len(scores)} of {len(runs)}"
-            console().print(f"mean of {counted} seeds: {scores.mean():.4g} ± {error:.2g} (standard error)")
-        if len(scores) == len(runs):
+        over_seeds = statistics(found)
+        known = over_seeds["episodes"]
+        if known > 1:
+            counted = f"{known}" if known == len(runs) else f"{known} of {len(runs)}"
+            console().print(f"mean of {counted} seeds: {scored(over_seeds)}")
+        if known == len(runs):
             return code
         diverged = ", ".join(str(seed) for seed, score in zip(seeds, found, strict=True) if not np.isfinite(score))
         return fail(f"there is no champion with seed {diverged}: all members diverged", FAILED)
