@@ -74,6 +74,8 @@ class Structured(GradientTrained):
     def __init__(self, kinds: Sequence[GradientTrained], place: Callable[[Mapping[str, Any]], Any]):
         super().__init__(kinds[0].environment, kinds[0].learner, kinds[0].copies_replay)
         self.kinds, self.place = kinds, place
+        self._rollouts = [kind.agent.rollout_length * kind.agent.num_envs for kind in kinds]  # steps of one, of each
+        self._iteration = math.lcm(*self._rollouts)  # its steps: a whole number of rollouts of every structure
         limits = [kind.tunable.limits for kind in kinds]
         common = {x: (max(of[x][0] for of in limits), min(of[x][1] for of in limits)) for x in limits[0]}
         self.tunable = self.tunable._replace(limit_overrides=common)
@@ -85,17 +87,11 @@ class Structured(GradientTrained):
         return max(kind.memory(members) for kind in self.kinds)
 
     def interval(self, steps: int, generations: int, population: int) -> tuple[int, int]:
-        """See `Kind.interval`. An iteration of the run is a whole number of rollouts of every structure."""
         each = [kind.interval(steps, generations, population)[1] for kind in self.kinds]
         if len({*each}) > 1:
             rounded = " and ".join(f"{x:,}" for x in sorted({*each}))
             raise BadField("interval", f"is rounded up to {rounded}", "take a multiple of all rollouts", value=steps)
-        return each[0] // math.lcm(*self._rollouts), each[0]
-
-    @property
-    def _rollouts(self) -> list[int]:
-        """Steps of a rollout of each structure."""
-        return [kind.agent.rollout_length * kind.agent.num_envs for kind in self.kinds]
+        return each[0] // self._iteration, each[0]
 
     def shard(self, uids: Sequence[np.ndarray], setup: Setup) -> Shard:
         (uid,) = uids
@@ -108,5 +104,5 @@ class Structured(GradientTrained):
         }
         order = np.concatenate([np.flatnonzero(places == place) for place in present])
         # All make the same steps in an iteration of the run: the shorter its rollouts, the more there are.
-        rates = [math.lcm(*self._rollouts) // self._rollouts[place] for place in present]
+        rates = [self._iteration // self._rollouts[place] for place in present]
         return StructuredShard(self, shards, rates, {name: x[order] for name, x in chosen.items()}, setup)
