@@ -114,7 +114,7 @@ class _Vector:
     def mark_unused(self, copies: np.ndarray) -> None:
         mark_unused: Any = getattr(self._vector, "mark_unused", None)
         if mark_unused is not None:  # else it cannot be helped, and they play on
-            with attributed("env", f"{self._env} failed at rest"):
+            with attributed("env", f"{self._env} failed at mark_unused"):
                 mark_unused(copies)
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
