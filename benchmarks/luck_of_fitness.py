@@ -19,7 +19,7 @@ from common import table
 
 from shoal.experiment.experiment import Experiment
 from shoal.report.lineage import Lineage
-from shoal.report.luck import GENERATIONS, MEMBERS, reliability
+from shoal.report.reliability import GENERATIONS, MEMBERS, reliability
 from shoal.report.run import Run, read_run
 from shoal.run.train import train
 

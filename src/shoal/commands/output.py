@@ -1,4 +1,4 @@
-"""What commands print in the end: results, advice and errors; and their exit codes."""
+"""The last lines that a command prints (results, advice, errors), and its exit code."""
 
 from __future__ import annotations
 
@@ -144,8 +144,8 @@ def to_watch(run: Path, champion: Mapping[str, Any]) -> tuple[str, str]:
 
 def _print_result(result: Result, screen: Screen) -> int:
     """Print the champion, and commands for the report, curves and video. Returns the exit code."""
-    from shoal.report.luck import reliability
     from shoal.report.page import write_report
+    from shoal.report.reliability import reliability
     from shoal.report.run import read_run
 
     summary, champion = result.summary, result.summary["champion"]

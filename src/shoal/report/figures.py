@@ -11,8 +11,8 @@ import numpy as np
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
 from shoal.report.layout import PHASES, Layout, quantile
-from shoal.report.luck import reliability
 from shoal.report.over_time import curve, figure, handovers, lines_figure, member_lines, nothing, numbers, staircase
+from shoal.report.reliability import reliability
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.words import many, short, text, went
@@ -48,8 +48,9 @@ def fitness(layout: Layout) -> list[Block]:
     keys += [("m", "each member"), ("band", "worst to best")] + ([("ring", "copied another")] if marks else [])
     title, view = "Fitness of every member", (axis, layers)
     drawn = figure(layout, title, finding, reading, lines, view, keys=keys, height=300, members="fitness")
-    trust = reliability(layout.run)
-    return [drawn, Figure("Evaluation noise", f"{trust.describe().capitalize()}.", prose("luck"))] if trust else [drawn]
+    if (trust := reliability(layout.run)) is None:
+        return [drawn]
+    return [drawn, Figure("Evaluation noise", f"{trust.describe().capitalize()}.", prose("reliability"))]
 
 
 def lineage(layout: Layout) -> list[Block]:

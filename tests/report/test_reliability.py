@@ -10,8 +10,8 @@ from support.strategies import SEEDS
 
 from shoal.members.rollouts.episodes import noise
 from shoal.report.lineage import tabulate
-from shoal.report.luck import Reliability, reliability
 from shoal.report.page import render
+from shoal.report.reliability import Reliability, reliability
 from shoal.report.run import MethodTraits, Run
 
 
