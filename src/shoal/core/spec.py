@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 
 ACTOR, CRITIC = "state", "privileged_state"  # keys of observations: for policies, and for critics
 MASK = "action_mask"  # key of observations that says which choices are legal: not 0, of each choice of each action
-PLAYER = (
-    "player"  # key of observations that says whose turn it is, 0 or 1; player 0 gets the reward, which player 1 loses
-)
+# Key of observations that says whose turn it is, 0 or 1; player 0 gets the reward, which player 1 loses.
+PLAYER = "player"
 
 
 @dataclass(frozen=True)

@@ -251,9 +251,8 @@ def _opponents(members: RankedMembers) -> np.ndarray:
     """Draw for each member one of the others with finite fitness, uniformly; itself where there is none."""
     finite, itself = np.flatnonzero(members.finite), np.arange(len(members.rank))
     others = len(finite) - members.finite
-    chosen = (members.uniform * others).astype(
-        int
-    )  # of the finite without itself, which is where as many are before it
+    # Of the finite without itself, which is where as many are before it.
+    chosen = (members.uniform * others).astype(int)
     chosen += members.finite & (chosen >= np.cumsum(members.finite) - 1)
     return np.where(others > 0, finite[np.minimum(chosen, len(finite) - 1)], itself)
 
