@@ -36,7 +36,7 @@ def in_parts(actions: str = "continuous") -> DeviceEnvironment:
 
     def step(*arguments: Any) -> Any:
         obs, state, *rest = whole.step(*arguments)
-        return state, seen(state, obs), *rest
+        return seen(state, obs), state, *rest
 
     return DeviceEnvironment(spec_of(whole.spec.action), reset, step)
 
