@@ -21,13 +21,13 @@ from shoal.agents.sac import sac
 from shoal.agents.td3 import td3
 from shoal.core import tree
 from shoal.core.keys import member_keys
-from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.spec import Box, Discrete, Spec
 from shoal.core.types import Agent, Member, Population, Rollout
 from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout, prepare
 from shoal.rl.independent import independent
 from shoal.rl.replay_buffer import store
 
-VECTOR = Spec((17,), "float32", Continuous((-1.0,) * 6, (1.0,) * 6))
+VECTOR = Spec((17,), "float32", Box((-1.0,) * 6, (1.0,) * 6))
 IMAGE = Spec((84, 84, 4), "uint8", Discrete(14))
 ONE_DEVICE = "--xla_force_host_platform_device_count=1"
 

@@ -40,7 +40,7 @@ def main() -> None:
         result = train(
             Experiment(
                 env=luck,
-                fitness={"objective": "merit", "actions": "sampled"},
+                fitness={"objective": "merit", "deterministic": False},
                 population=MEMBERS,
                 generations=1,
                 interval=UPDATES * STEPS,

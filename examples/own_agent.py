@@ -30,7 +30,7 @@ def reinforce(spec: Spec, num_envs: int = 8, rollout_length: int = 128) -> Agent
     def act(learned, hyper, obs, carry, key):
         return jax.random.categorical(key, obs @ learned[0]), carry, ()
 
-    def greedy(learned, obs, carry):
+    def act_deterministic(learned, obs, carry):
         return jnp.argmax(obs @ learned[0], -1), carry
 
     def update(member, hyper, rollout, key):  # leaves of the rollout are [T, B, ...]
@@ -55,7 +55,7 @@ def reinforce(spec: Spec, num_envs: int = 8, rollout_length: int = 128) -> Agent
     return Agent(
         init=init,
         act=act,
-        greedy=greedy,
+        act_deterministic=act_deterministic,
         update=update,
         carry=lambda shape: (),
         hyper=Hyper(),

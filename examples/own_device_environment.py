@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from shoal import Continuous, DeviceEnvironment, Experiment, Spec, train
+from shoal import Box, DeviceEnvironment, Experiment, Spec, train
 
 GENERATIONS, INTERVAL, EPISODE = 8, 8192, 64
 
@@ -27,7 +27,7 @@ def balloon(wind: float = 0.3) -> DeviceEnvironment:
         truncated = time >= EPISODE  # the time limit is not the world's end: learning looks beyond it
         return jnp.stack([height, speed]), (height, speed, time), reward, lost, truncated
 
-    action = Continuous(low=(-2.0,), high=(2.0,))  # actions arrive within these bounds
+    action = Box(low=(-2.0,), high=(2.0,))  # actions arrive within these bounds
     return DeviceEnvironment(Spec((2,), "float32", action), reset, step)
 
 

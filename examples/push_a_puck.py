@@ -7,7 +7,7 @@ goal in the end, and, while nobody succeeds, by their return under the weights t
 import jax
 import jax.numpy as jnp
 
-from shoal import Continuous, DeviceEnvironment, Experiment, Spec, train
+from shoal import Box, DeviceEnvironment, Experiment, Spec, train
 
 GENERATIONS, INTERVAL, EPISODE = 10, 8192, 50
 SPEED, RADIUS, NEAR = 0.1, 0.2, 0.15
@@ -41,7 +41,7 @@ def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: flo
         _, puck, goal, _ = state
         return {"success": (jnp.linalg.norm(goal - puck) < NEAR).astype(jnp.float32)}
 
-    spec = Spec((6,), "float32", Continuous((-1.0, -1.0), (1.0, 1.0)))
+    spec = Spec((6,), "float32", Box((-1.0, -1.0), (1.0, 1.0)))
     return DeviceEnvironment(spec, reset, step, info=info)
 
 

@@ -53,7 +53,7 @@ shards: 2
 exchange: {name: local, worker: null}
 seed: 3
 run_dir: runs/x
-fitness: {source: evaluation, episodes: 2, actions: greedy, step_limit: 60}
+fitness: {source: evaluation, episodes: 2, deterministic: true, step_limit: 60}
 checkpoint: {every: 1, keep: 3}
 final_episodes: 8
 hyper:

@@ -67,7 +67,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         init=init,
         act=act,
         update=update,
-        greedy=lambda learned, obs, carry: agent.greedy(learned.now, obs, carry),
+        act_deterministic=lambda learned, obs, carry: agent.act_deterministic(learned.now, obs, carry),
         value=lambda learned, obs, carry: agent.value(learned.now, obs, carry),
         probabilities=lambda learned, obs: agent.probabilities(learned.now, obs),
     )

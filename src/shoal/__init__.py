@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from shoal.core.space import HyperparameterSpec as HyperparameterSpec
     from shoal.core.space import Range as Range
     from shoal.core.space import end_factor as end_factor
-    from shoal.core.spec import Continuous as Continuous
+    from shoal.core.spec import Box as Box
     from shoal.core.spec import Discrete as Discrete
     from shoal.core.spec import MultiDiscrete as MultiDiscrete
     from shoal.core.spec import Spec as Spec
@@ -38,7 +38,7 @@ _NAMES = {
     "shoal.core.errors": ["BadInput"],
     "shoal.core.population": ["PopulationStats", "Selection"],
     "shoal.core.space": ["HyperparameterSpec", "Range", "end_factor"],
-    "shoal.core.spec": ["Continuous", "Discrete", "MultiDiscrete", "Spec"],
+    "shoal.core.spec": ["Box", "Discrete", "MultiDiscrete", "Spec"],
     "shoal.core.types": ["Agent", "Member"],
     "shoal.environments.device": ["DeviceEnvironment"],
     "shoal.experiment.evolver": ["Evolver"],

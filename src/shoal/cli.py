@@ -18,10 +18,10 @@ from shoal.commands.flags import (
     Member,
     Quiet,
     Run,
-    Sampled,
     Seeds,
     Set,
     Settings,
+    Stochastic,
     Trust,
     Whole,
     assignments,
@@ -109,7 +109,7 @@ def evaluate(
     ] = None,
     member: Member = None,
     generation: Generation = None,
-    sampled: Sampled = False,
+    stochastic: Stochastic = False,
     against: Annotated[Path | None, flag("RUN", "of a game: its payoff against the champion of this run")] = None,
     trust_code: Trust = False,
 ) -> int:
@@ -122,7 +122,7 @@ def evaluate(
 
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
-        outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, sampled)
+        outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, stochastic)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
     how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
     selected = "" if fitness is None else f"; {fitness:.4g} when selected"
@@ -142,7 +142,7 @@ def play(
     live: Annotated[bool, flag(None, "show them in a window, and record nothing")] = False,
     member: Member = None,
     generation: Generation = None,
-    sampled: Sampled = False,
+    stochastic: Stochastic = False,
     player: Annotated[Literal[0, 1] | None, flag("N", "of a game: play as this player, 0 or 1")] = None,
     trust_code: Trust = False,
 ) -> int:
@@ -157,10 +157,10 @@ def play(
     if player is not None or of_run(run).fitness.exact:
         from shoal.commands.games import load_player, show_games
 
-        if video is not None or live or population or sampled:
-            raise BadInput("a game is printed: leave out --video, --live, --population and --sampled")
+        if video is not None or live or population or stochastic:
+            raise BadInput("a game is printed: leave out --video, --live, --population and --stochastic")
         return show_games(load_player(run, trust_code, member, generation), range(seed, seed + episodes), player)
-    which, video = (population, member, generation, sampled), video or Path("champion.mp4")
+    which, video = (population, member, generation, stochastic), video or Path("champion.mp4")
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
     found = ", ".join(f"{r:.4g}" for r in returns) or "closed before an episode had ended"
@@ -173,7 +173,7 @@ def export(
     file: Annotated[Path, Positional, flag("FILE", "policy.onnx, policy.npz, or a file of the trainer")],
     member: Member = None,
     generation: Generation = None,
-    sampled: Annotated[
+    stochastic: Annotated[
         bool, flag(None, "sample actions, as in training, from random numbers that the file takes as an input")
     ] = False,
     trust_code: Trust = False,
@@ -186,7 +186,9 @@ def export(
     from shoal.commands.export import export as write
 
     look_here(trust_code)
-    console().print(f"written: {', '.join(write(run, file, trust_code, member, generation, sampled))}", soft_wrap=True)
+    console().print(
+        f"written: {', '.join(write(run, file, trust_code, member, generation, stochastic))}", soft_wrap=True
+    )
     return DONE
 
 

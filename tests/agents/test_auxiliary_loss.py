@@ -15,9 +15,9 @@ from support.runs import CONFIG, build_run, ended, tiny
 from shoal.agents.ppo import ppo
 from shoal.agents.sac import sac
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 
-CONTINUOUS = Spec(reference.OBS, "float32", Continuous((-2.0, -1.0), (2.0, 3.0)))
+CONTINUOUS = Spec(reference.OBS, "float32", Box((-2.0, -1.0), (2.0, 3.0)))
 
 
 @pytest.mark.parametrize("given", [3, "auxiliary_loss", "math:pi"])

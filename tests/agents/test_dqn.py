@@ -133,7 +133,7 @@ def acted(updates: int, **values: float) -> np.ndarray:
     action, carry, extras = agent().act(learned, hyper(**values), OBS, (), jax.random.key(updates))
     assert action.dtype == np.int32 and (carry, extras) == ((), ())
     best = int(mlp(plain(learned.params)["head"], np.float64(OBS[:1])).argmax())
-    assert best == agent().greedy(learned, OBS[:1], ())[0][0]
+    assert best == agent().act_deterministic(learned, OBS[:1], ())[0][0]
     return np.roll(np.bincount(action, minlength=3), -best)
 
 

@@ -15,7 +15,7 @@ from support.messages import shown
 from shoal.agents.policy import policy
 from shoal.core import tree
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import Box, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.methods.es import Es, EsHyper
 from shoal.rl.independent import independent
@@ -24,7 +24,7 @@ from shoal.rl.normalize import Statistics
 SPACES = {
     "discrete": Discrete(3),
     "multi_discrete": MultiDiscrete((2, 3)),
-    "continuous": Continuous((-2.0, 0.0), (2.0, 10.0)),
+    "continuous": Box((-2.0, 0.0), (2.0, 10.0)),
 }
 
 
@@ -59,7 +59,7 @@ def test_shapes(kind, recurrent):
     start = agent.carry((7,))
     assert jax.tree.map(np.shape, start) == (((7, 5), (7, 5)) if recurrent else ())
     assert not any(np.any(x) for x in jax.tree.leaves(agent.carry((2, 3))))
-    greedy, after = agent.greedy(learned, obs, start)
+    greedy, after = agent.act_deterministic(learned, obs, start)
     sampled, carry, extras = agent.act(learned, agent.hyper, obs, start, jax.random.key(1))
     for action in (greedy, sampled):
         assert action.shape == (7, *spec.action.shape)
@@ -75,11 +75,13 @@ def test_images():
     agent = policy(spec_of("discrete", (36, 36, 1), "uint8"), network="nature_cnn", layers=(), lstm_hidden_size=6)
     learned = begun(agent)
     obs = np.random.default_rng(0).integers(0, 256, (2, 36, 36, 1), np.uint8)
-    (_, h), action = agent.greedy(learned, obs, agent.carry((2,)))[::-1]
+    (_, h), action = agent.act_deterministic(learned, obs, agent.carry((2,)))[::-1]
     assert action.shape == (2,) and h.shape == (2, 6)
     assert not jax.tree.leaves(learned.observations), "statistics of pixels that nobody asked for"
     shares = policy(spec_of("discrete", (36, 36, 1)), network="nature_cnn", layers=(), lstm_hidden_size=6)
-    np.testing.assert_allclose(shares.greedy(learned, obs / np.float32(255), agent.carry((2,)))[1][1], h, rtol=1e-4)
+    np.testing.assert_allclose(
+        shares.act_deterministic(learned, obs / np.float32(255), agent.carry((2,)))[1][1], h, rtol=1e-4
+    )
 
 
 def test_the_whole_in_numpy():
@@ -100,7 +102,7 @@ def test_the_whole_in_numpy():
         c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
         h = sigmoid(o) * np.tanh(c)
         expected = np.tanh(h @ p["Dense_1"]["kernel"] + p["Dense_1"]["bias"])
-        action, carry = agent.greedy(learned._replace(params=params), obs, carry)
+        action, carry = agent.act_deterministic(learned._replace(params=params), obs, carry)
         np.testing.assert_allclose(action, expected, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(carry, (c, h), rtol=1e-4, atol=1e-5)
 
@@ -110,8 +112,8 @@ def test_actions_depend_on_what_came_before(kind):
     agent = made(kind, layers=(), lstm_hidden_size=5)
     learned = begun(agent, scale=30)
     first, obs = observations(200, 4, seed=1), observations(200, 4, seed=2)
-    fresh, _ = agent.greedy(learned, obs, agent.carry((200,)))
-    later, _ = agent.greedy(learned, obs, agent.greedy(learned, first, agent.carry((200,)))[1])
+    fresh, _ = agent.act_deterministic(learned, obs, agent.carry((200,)))
+    later, _ = agent.act_deterministic(learned, obs, agent.act_deterministic(learned, first, agent.carry((200,)))[1])
     assert (np.abs(np.asarray(fresh) - np.asarray(later)) > 0.1).mean() > 0.02
 
 
@@ -122,7 +124,7 @@ def test_acting(kind, recurrent):
     agent = made(kind, layers=(), lstm_hidden_size=recurrent)
     learned, n = begun(agent, scale=60), 4000
     obs = np.broadcast_to(observations(4), (n, 4))
-    greedy, _ = agent.greedy(learned, obs, agent.carry((n,)))
+    greedy, _ = agent.act_deterministic(learned, obs, agent.carry((n,)))
     sampled, _, _ = agent.act(learned, agent.hyper, obs, agent.carry((n,)), jax.random.key(0))
     if kind == "continuous":
         np.testing.assert_array_equal(sampled, greedy)
@@ -142,14 +144,14 @@ def test_acting(kind, recurrent):
 )
 def test_a_population_is_its_members(kind, shape, settings):
     agent = policy(spec_of(kind, shape), lstm_hidden_size=5, **settings)
-    learner, n, own_greedy, own_act = independent(agent), 3, jax.jit(agent.greedy), jax.jit(agent.act)
+    learner, n, own_greedy, own_act = independent(agent), 3, jax.jit(agent.act_deterministic), jax.jit(agent.act)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(n), agent.hyper)
     carry, alone = agent.carry((n, 2)), [agent.carry((2,))] * n
     keys = jax.random.split(jax.random.key(1), n)
     together = jax.device_get(population.members.learned)
     everything = [tree.take(together, i) for i in range(n)]
     for obs in observations(3, n, 2, *shape):
-        greedy, _ = jax.jit(learner.greedy)(population, obs, carry)
+        greedy, _ = jax.jit(learner.act_deterministic)(population, obs, carry)
         action, carry, _ = jax.jit(learner.act)(population, obs, carry, keys)
         for i, learned in enumerate(everything):
             np.testing.assert_allclose(greedy[i], own_greedy(learned, obs[i], alone[i])[0], rtol=1e-4, atol=1e-6)
@@ -174,11 +176,13 @@ def test_observations_as_far_as_they_are_known():
     """By the statistics that came with the weights, and by nothing as long as there are none."""
     known, plain = (made("continuous", layers=(8,), normalise_observations=x) for x in (True, False))
     learned, obs = begun(known, scale=5), observations(6, 4)
-    np.testing.assert_allclose(known.greedy(learned, obs, ())[0], plain.greedy(learned, obs, ())[0], rtol=1e-5)
-    statistics = Statistics(jnp.float32([1, 2, 3, 4]), jnp.float32([4, 4, 9, 1]), jnp.float32(10))
-    expected = plain.greedy(learned, (obs - [1, 2, 3, 4]) / np.sqrt([4, 4, 9, 1]), ())[0]
     np.testing.assert_allclose(
-        known.greedy(learned._replace(observations=statistics), obs, ())[0], expected, rtol=1e-4, atol=1e-6
+        known.act_deterministic(learned, obs, ())[0], plain.act_deterministic(learned, obs, ())[0], rtol=1e-5
+    )
+    statistics = Statistics(jnp.float32([1, 2, 3, 4]), jnp.float32([4, 4, 9, 1]), jnp.float32(10))
+    expected = plain.act_deterministic(learned, (obs - [1, 2, 3, 4]) / np.sqrt([4, 4, 9, 1]), ())[0]
+    np.testing.assert_allclose(
+        known.act_deterministic(learned._replace(observations=statistics), obs, ())[0], expected, rtol=1e-4, atol=1e-6
     )
 
 
@@ -190,11 +194,11 @@ def test_images_are_normalised_as_shares_of_255():
     for dtype, obs in (("uint8", images), ("float32", np.float32(images) / 255)):
         learner = Es().learner(policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), 2)
         shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
-        first = learner.agent.greedy(shared.policy, obs, ())[0]
+        first = learner.agent.act_deterministic(shared.policy, obs, ())[0]
         step = Rollout(obs[None], *[None] * 6)
         shared = learner.watch(shared, np.zeros(1, np.int32), step, np.ones((1, 6), bool))
         then = shared.policy._replace(observations=shared.seen)
-        told.append((first, shared.seen, learner.agent.greedy(then, obs, ())[0]))
+        told.append((first, shared.seen, learner.agent.act_deterministic(then, obs, ())[0]))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5), *told)
 
 

@@ -248,7 +248,7 @@ def test_actions_deviate_at_first_as_told(log_std):
     )
     learned, obs = begin(agent).learned, np.zeros((4096, 2), np.float32)
     action, _, extras = agent.act(learned, agent.hyper, obs, (), jax.random.key(0))
-    around = np.asarray(action) - agent.greedy(learned, obs, ())[0]
+    around = np.asarray(action) - agent.act_deterministic(learned, obs, ())[0]
     np.testing.assert_allclose(np.log(around.std()), log_std, atol=0.05)
     density = -0.5 * np.square(around / np.exp(log_std)) - log_std - 0.5 * np.log(2 * np.pi)
     np.testing.assert_allclose(extras.log_prob, density.sum(-1), rtol=1e-4, atol=1e-4)

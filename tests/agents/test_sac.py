@@ -18,10 +18,10 @@ from support.tiny import same
 
 from shoal.agents.sac import sac
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 from shoal.core.types import Agent, Member
 
-SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
+SPACE = Box((-2.0, -1.0), (2.0, 3.0))
 SPEC = Spec(reference.OBS, "float32", SPACE)
 HYPER = {"policy_learning_rate": 0.02, "critic_learning_rate": 0.05, "temperature_learning_rate": 0.1}
 HYPER |= {"discount": 0.9, "tau": 0.3, "target_entropy_scale": 0.7, "reward_scale": 1.5}
@@ -202,7 +202,7 @@ def test_it_learns_by_an_auxiliary_loss():
             values = reference.hyper_of(agent(), policy_learning_rate=0.02, update_ratio=updates / (T * B))
             member, metrics = agent(**settings).update(member, values, rollout, jax.random.key(1))
             critics.append(member.learned.critics)
-        sizes.append(np.abs(agent().greedy(member.learned, rollout.obs, ())[0]).mean())
+        sizes.append(np.abs(agent().act_deterministic(member.learned, rollout.obs, ())[0]).mean())
     assert same(critics[0], critics[2])
     assert metrics["loss/auxiliary"] > 0 and sizes[1] < 0.8 * sizes[0]
 
@@ -218,7 +218,7 @@ def test_actions_are_drawn_from_the_policy():
     for i in range(2):
         assert stats.kstest(x[:, i], stats.norm(mean[i], np.exp(log_std[i])).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(x.T)[0, 1]) < 0.03
-    greedy, carry = agent().greedy(learned, obs[:3], ())
+    greedy, carry = agent().act_deterministic(learned, obs[:3], ())
     np.testing.assert_allclose(greedy, np.broadcast_to(np.tanh(mean), (3, 2)), rtol=1e-4)
     assert carry == ()
 

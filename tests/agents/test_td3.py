@@ -15,10 +15,10 @@ from support.reference import Adam, B, Past, T, close, gradient, key_of, mlp, pl
 from support.tiny import same
 
 from shoal.agents.td3 import td3
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 from shoal.core.types import Agent, Member
 
-SPACE = Continuous((-2.0, -1.0), (2.0, 3.0))
+SPACE = Box((-2.0, -1.0), (2.0, 3.0))
 HYPER = {"policy_learning_rate": 0.02, "critic_learning_rate": 0.05, "discount": 0.9, "tau": 0.3}
 HYPER |= {"target_noise": 0.5, "noise_clip": 0.3, "policy_delay": 2}
 TARGETS = ("target_policy", "target_critics")
@@ -178,7 +178,7 @@ def test_noise_of_actions():
         assert stats.kstest(inside, stats.truncnorm(low / 0.2, high / 0.2, centre, 0.2).cdf).pvalue > 1e-3
     assert abs(np.corrcoef(action.T)[0, 1]) < 0.03
     still, _, _ = agent().act(learned, hyper(exploration_noise=0), obs[:3], (), jax.random.key(0))
-    greedy, carry = agent().greedy(learned, obs[:3], ())
+    greedy, carry = agent().act_deterministic(learned, obs[:3], ())
     np.testing.assert_allclose(still, greedy, rtol=1e-6)  # compiled apart: the last bit may differ
     np.testing.assert_allclose(greedy, np.broadcast_to(mean, (3, 2)), rtol=1e-4)
     assert carry == ()

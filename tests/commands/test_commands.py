@@ -293,7 +293,7 @@ def test_other_members_and_sampled_actions(six: Path, tmp_path: Path, said: Said
     of_member = ("--member", 3, "--generation", 5)  # on the command line generations count from 1
     outcome = shoal("evaluate", six, "--episodes", 9, *of_member)
     assert outcome.code == 0 and re.fullmatch(r".* over 9 episodes \(lowest .*, highest [\d.]+\)\n", outcome.out)
-    assert shoal("evaluate", six, "--episodes", 9, *of_member, "--sampled").out != outcome.out
+    assert shoal("evaluate", six, "--episodes", 9, *of_member, "--stochastic").out != outcome.out
     assert shoal("export", six, tmp_path / "member.npz", *of_member).code == 0
     told = json.loads(str(np.load(tmp_path / "member.npz")["about.champion"]))
     assert (told["uid"], told["generation"]) == (3, 4)

@@ -477,7 +477,7 @@ def points() -> Any:
 def test_objective_of_the_info(tmp_path: Path, points: None, source: Any) -> None:
     """Fitness is what the info says, 0 to 5, where the return is always -5."""
     run = tmp_path / "r"
-    fitness = Fitness(source, 4, "sampled", objective="score.points")
+    fitness = Fitness(source, 4, False, objective="score.points")
     result = train(tiny(run, env="gym:Points-v0", generations=3, fitness=fitness))
     scores = [row["fitness"] for row in rows(run / "lineage.jsonl")]
     assert all(0 <= score <= 5 for score in scores)

@@ -17,7 +17,7 @@ from support.tiny import REMEMBERING, close, hyper_of, kinds, leaves, make_agent
 from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.keys import member_keys
-from shoal.core.spec import Continuous
+from shoal.core.spec import Box
 from shoal.core.types import Population, Rollout
 from shoal.environments.spaces import to_bounds
 from shoal.rl.independent import independent
@@ -224,7 +224,7 @@ def test_a_population_is_its_members_one_by_one(case):
 def test_greedy_is_deterministic_and_in_its_space(case):
     obs = case.worlds[0].obs[:, 0]
     carry = case.agent.carry((N, case.agent.num_envs))
-    greedy = jax.jit(case.learner.greedy)
+    greedy = jax.jit(case.learner.act_deterministic)
     action, after = greedy(case.end.population, obs, carry)
     assert same((action, after), greedy(case.end.population, obs, carry))
     assert jax.tree.structure(after) == jax.tree.structure(carry)
@@ -242,7 +242,7 @@ def check_actions(case: Case, action: np.ndarray) -> None:
     batch = action.shape[: action.ndim - len(space.shape)]
     assert batch in ((N, case.agent.num_envs), (N, case.agent.rollout_length, case.agent.num_envs))
     assert action.shape == (*batch, *space.shape)
-    if isinstance(space, Continuous):
+    if isinstance(space, Box):
         assert action.dtype == np.float32 and np.isfinite(action).all()
         bounded = np.asarray(to_bounds(space, action))
         assert bounded.dtype == np.float32 and (np.abs(bounded) <= 2).all()
@@ -303,7 +303,11 @@ def test_observations_of_any_shape(name, actions, shape, dtype):
         no = jnp.zeros(batch, bool)
         after = (obs, ()) if agent.value is None else ((), jnp.zeros(batch))
         rollout = Rollout(obs, action, jnp.zeros(batch), after[0], no, no, extras, after[1], carry)
-        return agent.greedy(start.learned, obs[0], carry)[0], start, agent.update(start, agent.hyper, rollout, key)[0]
+        return (
+            agent.act_deterministic(start.learned, obs[0], carry)[0],
+            start,
+            agent.update(start, agent.hyper, rollout, key)[0],
+        )
 
     action, start, end = jax.eval_shape(live, jax.random.key(0))
     assert action.shape == (agent.num_envs, *space_of(actions).shape)
@@ -329,7 +333,7 @@ def test_bytes_are_shares_of_255(name, actions):
                 rollout = Rollout(obs, action, jnp.ones(batch), after[0], done, done, extras, after[1], carry)
                 learned = agent.update(start, agent.hyper, rollout, key)[0].learned
             now, carry, extras = step
-            return now, extras, agent.greedy(learned, obs[1], carry)[0], getattr(learned, "observations", ())
+            return now, extras, agent.act_deterministic(learned, obs[1], carry)[0], getattr(learned, "observations", ())
 
         ends.append(jax.jit(live)(jax.random.key(1)))
     close(*ends, rtol=1e-3, atol=1e-4)

@@ -37,7 +37,7 @@ def test_an_agent_that_stacks_frames_sees_what_the_option_shows():
     agent = stacking(echo(), Spec((1, 84, 84), "uint8", Discrete(6)), 3)
     expected, obs, carry = whole.reset([1, 1]), single.reset([1, 1]), agent.carry((2,))
     for t in range(12):
-        seen, carry = agent.greedy((), obs, carry)
+        seen, carry = agent.act_deterministic((), obs, carry)
         np.testing.assert_array_equal(seen, expected, err_msg=f"step {t}")
         action = np.full(2, t % 6, np.int32)
         step, _ = single.step(action)

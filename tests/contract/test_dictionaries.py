@@ -82,7 +82,7 @@ def lived(agent: Agent, obs: dict[str, Any] | np.ndarray, after: Any) -> Any:
         following = after if agent.value is None else ()
         rollout = Rollout(obs, action, reward, following, *ends, extras, values)
         end = agent.update(member, agent.hyper, rollout, key)[0].learned
-        return action, agent.greedy(end, tree.take(obs, 0), ())[0], end
+        return action, agent.act_deterministic(end, tree.take(obs, 0), ())[0], end
 
     key = jax.random.key(2)
     member = jax.jit(agent.init)(key, agent.hyper)  # apart, as the weights of two programs that do more may round apart
@@ -120,7 +120,7 @@ def test_the_actor_and_the_critic_have_their_keys(name: str, who: str) -> None:
         agent = agent_of(name, otherwise, **{field: keys for field, keys in ASYMMETRIC.items() if field in known(name)})
     assert agent.observation_keys == ("state",)
     learned = jax.jit(agent.init)(jax.random.key(0), agent.hyper).learned
-    obs, act = drawn(50), jax.jit(lambda obs: agent.greedy(learned, obs, ())[0])
+    obs, act = drawn(50), jax.jit(lambda obs: agent.act_deterministic(learned, obs, ())[0])
     action = act({"state": obs["state"]})
     assert same(action, act(obs | {"privileged_state": obs["privileged_state"] + 1, "bytes": obs["bytes"] // 2}))
     assert not same(action, act(obs | {"state": obs["state"] + 1}))

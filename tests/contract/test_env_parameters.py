@@ -173,7 +173,7 @@ def test_fitness_is_measured_in_the_environment_as_it_is(start: Start) -> None:
     shard = start.shard
     shard.evaluate(0)
     measured = shard.stats().fitness
-    population, greedy = shard.population, jax.jit(start.agent.greedy)
+    population, greedy = shard.population, jax.jit(start.agent.act_deterministic)
     keys = jax.random.split(jax_key(derive((0,), 0, "evaluate")), 2)
     for row in range(4):
         learned, returns = member(population.members.learned, row), []

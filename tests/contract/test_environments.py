@@ -21,7 +21,7 @@ from support.messages import shown
 from support.tiny import leaves, same
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, Leaf, MultiDiscrete
+from shoal.core.spec import Box, Discrete, Leaf, MultiDiscrete
 from shoal.core.types import TimeStep
 from shoal.environments import registry, suites
 from shoal.environments.device import DeviceEnvironment, auto_reset, with_values
@@ -226,7 +226,7 @@ def test_dynamics(twins):
             key = jax.random.fold_in(jax.random.key(episode), t)
             action = action_of(key)
             obs, state, reward, terminated, _ = step(key, state, action)
-            given = np.asarray(action) if isinstance(environment.spec.action, Continuous) else int(action)
+            given = np.asarray(action) if isinstance(environment.spec.action, Box) else int(action)
             expected = twin.step(given)
             np.testing.assert_allclose(obs, expected[0], rtol=1e-4, atol=1e-5)
             np.testing.assert_allclose(reward, expected[1], rtol=1e-4, atol=1e-5)
@@ -253,7 +253,7 @@ def test_first_observations(twins):
 def test_spaces_and_time_limits(twins):
     environment, twin, _ = twins
     assert environment.spec.obs_shape == twin.observation_space.shape
-    if isinstance(environment.spec.action, Continuous):
+    if isinstance(environment.spec.action, Box):
         np.testing.assert_array_equal(environment.spec.action.low, twin.action_space.low)
         np.testing.assert_array_equal(environment.spec.action.high, twin.action_space.high)
     else:
@@ -280,7 +280,7 @@ def test_host_environment(env, options):
     np.testing.assert_array_equal(obs, [single.reset(seed=s)[0] for single, s in zip(singles, seeds, strict=True)])
     for _ in range(60):
         space = environment.spec.action
-        continuous = isinstance(space, Continuous)
+        continuous = isinstance(space, Box)
         action = rng.uniform(space.low, space.high, (3, 1)) if continuous else rng.integers(space.n, size=3)
         action = action.astype(np.float32 if continuous else np.int32)
         step, _ = vector.step(action)
@@ -472,7 +472,7 @@ def test_objective_that_is_not_there(score, objective, said):
 @pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
 def test_actions_are_stretched_onto_their_bounds(xp):
     inf = float("inf")
-    space = Continuous((-2.0, 0.0, -inf, 0.0, -inf), (2.0, 10.0, inf, inf, 9.0))
+    space = Box((-2.0, 0.0, -inf, 0.0, -inf), (2.0, 10.0, inf, inf, 9.0))
     action = [[-1, -1, -1, -1, -1], [0, 0, 0, 0, 0], [1, 0.5, 7, -7, 7], [5, -5, 0.5, 70, -70]]
     expected = [[-2, 0, -1, 0, 7], [0, 5, 0, 1, 8], [2, 7.5, 7, 0, 9], [2, 0, 0.5, 71, -62]]
     for shape in ((4, 5), (2, 2, 5)):
@@ -484,7 +484,7 @@ def test_actions_are_stretched_onto_their_bounds(xp):
 @pytest.mark.parametrize("xp", [np, jnp], ids=["numpy", "jax"])
 def test_what_is_no_number_is_no_action(xp):
     """Of a member that has diverged: BipedalWalker, for one, would raise an error and end the run of all."""
-    space = Continuous((-2.0, 0.0, -float("inf")), (2.0, 10.0, float("inf")))
+    space = Box((-2.0, 0.0, -float("inf")), (2.0, 10.0, float("inf")))
     for wrong in (np.nan, np.inf, -np.inf):
         np.testing.assert_array_equal(to_bounds(space, xp.full((2, 3), np.float32(wrong))), [[0, 5, 0]] * 2)
 
@@ -542,7 +542,7 @@ def test_every_action_lies_in_the_space_of_the_environment(space, monkeypatch):
     monkeypatch.setitem(gymnasium.registry, "Sees-v0", entry)
     environment = open_environment("gym:Sees-v0", disable_env_checker=True)
     ours = environment.spec.action
-    if isinstance(ours, Continuous):
+    if isinstance(ours, Box):
         given = np.float32([[-1, -1], [-9, 9], [1, 1], [0.99, -0.99], [0.1, 0.3]])
     else:
         given = np.int32([0, 1, 2]) if isinstance(ours, Discrete) else np.int32([[0, 1], [1, 0]])
@@ -596,7 +596,7 @@ def test_every_gymnax_id_works_or_says_why_not(name, monkeypatch):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_brax():
     environment = open_environment("brax:inverted_pendulum", episode_length=3)
-    assert environment.spec.action == Continuous((-1.0,), (1.0,)) and not environment.fresh_resets
+    assert environment.spec.action == Box((-1.0,), (1.0,)) and not environment.fresh_resets
     start = environment.reset(jax.random.key(1))
 
     @jax.jit

@@ -17,7 +17,7 @@ from support.messages import shown
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.spec import Box, Discrete, Spec
 from shoal.environments import envpool as ours
 from shoal.environments import registry, suites
 from shoal.environments.host import HostEnvironment
@@ -323,7 +323,7 @@ def test_bodies_equal_those_of_gymnasium(env):
             assert stats.ks_2samp(starts[:, i], theirs[:, i]).pvalue > 1e-5, i
         else:
             np.testing.assert_allclose(starts[0, i], theirs[0, i], atol=1e-6)
-    assert isinstance(environment.spec.action, Continuous)
+    assert isinstance(environment.spec.action, Box)
     np.testing.assert_allclose(environment.spec.action.low, twin.action_space.low, rtol=1e-6)
     np.testing.assert_allclose(environment.spec.action.high, twin.action_space.high, rtol=1e-6)
     vector.close()

@@ -76,10 +76,10 @@ def counter(off_policy: bool) -> Agent:
         updates = member.learned + 1
         return Member(updates, (done.at[i].set(who), i + 1), ()), {"updates": updates}
 
-    def greedy(learned: jax.Array, obs: jax.Array, carry: Any) -> Any:
+    def act_deterministic(learned: jax.Array, obs: jax.Array, carry: Any) -> Any:
         return act(learned, Nothing(), obs, carry, jax.random.key(0))[:2]
 
-    return Agent(init, act, greedy, update, lambda shape: (), Nothing(), T, B, off_policy=off_policy)
+    return Agent(init, act, act_deterministic, update, lambda shape: (), Nothing(), T, B, off_policy=off_policy)
 
 
 def open_counter(environment: HostEnvironment, off_policy: bool, pauses: list[Any]) -> GradientTrainedShard:

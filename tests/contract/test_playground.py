@@ -12,7 +12,7 @@ import pytest
 from support.tiny import same
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 from shoal.environments import registry, suites
 from shoal.environments.device import auto_reset, quiet, with_values
 
@@ -33,7 +33,7 @@ def test_cartpole_moves_as_in_mujoco_and_ends_at_its_time_limit() -> None:
     import mujoco
 
     environment = registry.make("playground:CartpoleBalance", {"episode_length": 3})
-    assert environment.spec == Spec((5,), "float32", Continuous((-1.0,), (1.0,))) and not environment.fresh_resets
+    assert environment.spec == Spec((5,), "float32", Box((-1.0,), (1.0,))) and not environment.fresh_resets
 
     @jax.jit
     def play(gravity: jax.Array, mass: jax.Array) -> Any:

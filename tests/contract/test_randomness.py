@@ -154,7 +154,9 @@ def all_different(words: list[Words], count: int) -> None:
 
 def test_of_members_that_live_on(world: Any) -> None:
     """Two generations and two rounds of the champion's test: who needs keys gets one of its own each time."""
-    shard = gradient_trained(world, independent(gambler()), np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
+    shard = gradient_trained(
+        world, independent(gambler()), np.arange(N), 0, EvaluationConfig(episodes=E, deterministic=False)
+    )
     on_device = isinstance(world, DeviceEnvironment)
     phase("build")  # a host environment is tried out once
     shard.begin({"nothing": np.zeros(N, np.float32)})
@@ -186,7 +188,7 @@ def test_of_members_that_live_on(world: Any) -> None:
 
 def test_of_members_that_are_drawn(world: Any) -> None:
     learner = tells(Es("sgd").learner(gambler(1), N))
-    shard = sampled(world, learner, np.arange(N), 0, EvaluationConfig(episodes=E, greedy=False))
+    shard = sampled(world, learner, np.arange(N), 0, EvaluationConfig(episodes=E, deterministic=False))
     shard.begin({name: np.full(N, value, np.float32) for name, value in learner.agent.hyper._asdict().items()})
     phases = [phase("begin")]
     for generation in range(2):
@@ -206,7 +208,7 @@ def test_a_coin_cannot_be_guessed() -> None:
     """Of 200 coins 100, give or take, whoever guesses: in training, in evaluations, and in the champion's test."""
     learner = independent(gambler(1, silent))
     shard = gradient_trained(
-        device_world(200, silent), learner, np.arange(N), 0, EvaluationConfig(episodes=1, greedy=False)
+        device_world(200, silent), learner, np.arange(N), 0, EvaluationConfig(episodes=1, deterministic=False)
     )
     shard.begin({"nothing": np.zeros(N, np.float32)})
     metrics = shard.train(0, 200, 200)

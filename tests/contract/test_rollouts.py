@@ -20,7 +20,7 @@ from support.shards import gradient_trained
 
 from shoal.agents.policy import policy
 from shoal.core.population import Decision
-from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import ActionSpace, Box, Discrete, MultiDiscrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.evaluation import EvaluationConfig
@@ -35,7 +35,7 @@ N, T, B, E = 4, 11, 2, 3
 SPACES: dict[str, ActionSpace] = {
     "discrete": Discrete(3),
     "multi_discrete": MultiDiscrete((3, 2)),
-    "continuous": Continuous((0.0, -1.0), (4.0, 1.0)),
+    "continuous": Box((0.0, -1.0), (4.0, 1.0)),
 }
 
 
@@ -166,7 +166,7 @@ def callback(kind: str, valued: bool = False) -> Agent:
         traces["act"] += 1
         return policy(obs, carry, hyper.choice), carry + 1, carry
 
-    def greedy(learned: Any, obs: jax.Array, carry: jax.Array) -> Any:
+    def act_deterministic(learned: Any, obs: jax.Array, carry: jax.Array) -> Any:
         return policy(obs, carry, learned[0]), carry + 1
 
     def update(member: Member, hyper: Taste, rollout: Rollout, key: jax.Array) -> Any:
@@ -176,7 +176,7 @@ def callback(kind: str, valued: bool = False) -> Agent:
     def value(learned: Any, obs: jax.Array, carry: jax.Array) -> jax.Array:
         return learned[0] + obs[..., 0] + 16 * carry
 
-    return Agent(init, act, greedy, update, jnp.zeros, Taste(), T, B, value=value if valued else None)
+    return Agent(init, act, act_deterministic, update, jnp.zeros, Taste(), T, B, value=value if valued else None)
 
 
 # ------------------------------------------------------------------------------------------------ the tests
@@ -275,7 +275,7 @@ def test_values_in_place_of_next_observations(rollouts):
 
 def test_later_generations_trace_nothing(rollouts):
     """Whatever their hyperparameters, iterations and copies."""
-    shard = rollouts("discrete", "evaluation", episodes=E, greedy=False)
+    shard = rollouts("discrete", "evaluation", episodes=E, deterministic=False)
     seen = {}
     for generation in range(3):
         shard.train(generation, 1 + generation, chunk=2)
@@ -286,10 +286,10 @@ def test_later_generations_trace_nothing(rollouts):
     assert traces == seen
 
 
-@pytest.mark.parametrize("greedy", [True, False])
-def test_evaluation(rollouts, greedy):
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_evaluation(rollouts, deterministic):
     """Whole episodes from their beginning; each of them counted once."""
-    shard = rollouts("continuous", "evaluation", episodes=E, greedy=greedy)
+    shard = rollouts("continuous", "evaluation", episodes=E, deterministic=deterministic)
     shard.evaluate(0)
     stories = [Story("continuous", float(i)) for i in range(N)]
     for story in stories:
@@ -393,7 +393,7 @@ def test_an_lstm_remembers_an_episode_and_no_longer(rollouts, fitness):
     shapes = jax.eval_shape(agent.init, jax.random.key(0), agent.hyper)
     loud = agent._replace(init=lambda key, _: jax.tree.map(lambda x: 6 * jax.random.normal(key, x.shape), shapes))
     shard = rollouts("continuous", fitness, loud, episodes=E)
-    greedy = jax.jit(agent.greedy)
+    greedy = jax.jit(agent.act_deterministic)
 
     def episode(learned: Any) -> float:
         t, total, carry, done = 0, 0.0, agent.carry((1,)), False

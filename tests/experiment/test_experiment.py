@@ -131,7 +131,7 @@ METHODS = st.builds(
         interval=COUNTS,
         exchange=st.builds(ExchangeSettings, st.just("directory"), workspace=st.text("a: '1e5", min_size=1)),
         run_dir=st.none() | st.text("a: '\n#1e5", min_size=1),
-        fitness=st.builds(Fitness, episodes=st.none() | COUNTS, actions=st.sampled_from(("greedy", "sampled"))),
+        fitness=st.builds(Fitness, episodes=st.none() | COUNTS, deterministic=st.booleans()),
         checkpoint=st.builds(Checkpoint, COUNTS, COUNTS),
         hyper=st.dictionaries(st.sampled_from(("clip_range", "env.gravity")), st.floats(-1e30, 1e30)),
         space=st.none() | TUNED,

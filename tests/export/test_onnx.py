@@ -23,7 +23,7 @@ from support.tiny import kinds
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
 from shoal.core.extras import install
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.spec import ActionSpace, Box, Discrete, Spec
 from shoal.export import onnx_file
 from shoal.export.onnx_file import write_onnx
 from shoal.export.program import program_of, write_npz
@@ -91,9 +91,9 @@ def test_a_file_acts_as_its_champion(tmp_path: Path, case: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "action",
     [
-        Continuous((-100.0, 0.0, -np.inf), (50.0, np.inf, np.inf)),
-        Continuous((-1.0, 0.0), (1.0, 1.0), native="float64"),
-        Continuous((0.0,), (255.0,), native="uint8"),
+        Box((-100.0, 0.0, -np.inf), (50.0, np.inf, np.inf)),
+        Box((-1.0, 0.0), (1.0, 1.0), native="float64"),
+        Box((0.0,), (255.0,), native="uint8"),
         Discrete(4, start=-2),
     ],
     ids=lambda action: f"{type(action).__name__}-{action.native}",
@@ -107,8 +107,8 @@ def test_actions_are_those_of_the_environment(tmp_path: Path, action: ActionSpac
 def test_actions_are_held_to_their_range(tmp_path: Path) -> None:
     """Rounding of a wide range is no difference, and in a narrow one another policy is."""
     low, high = (-1e5,) * 40 + (-1e30,) * 40 + (1e6,) + (0.0,) * 2, (1e5,) * 40 + (1e30,) * 40 + (np.inf, 1e5, 0.0)
-    assert write_onnx(of_ppo(Continuous(low, high)), tmp_path / "wide.onnx") <= 1e-5
-    champion, file = of_ppo(Continuous((0.0,), (1e-6,))), tmp_path / "narrow.onnx"
+    assert write_onnx(of_ppo(Box(low, high)), tmp_path / "wide.onnx") <= 1e-5
+    champion, file = of_ppo(Box((0.0,), (1e-6,))), tmp_path / "narrow.onnx"
     write_onnx(champion, file)
     assert champion.spec is not None
     other = champion_of(ppo(champion.spec, layers=(8,), normalise_observations=False), champion.spec)
@@ -126,7 +126,7 @@ def by_hand(champion: Champion, arrays: Any, obs: np.ndarray) -> np.ndarray:
 
 def test_against_the_same_by_hand(tmp_path: Path) -> None:
     """Normalised and clipped observations, tanh, and bounds from -3 to 1; from the arrays alone, too."""
-    champion = of_ppo(Continuous((-3.0,), (1.0,)))
+    champion = of_ppo(Box((-3.0,), (1.0,)))
     write_onnx(champion, tmp_path / "policy.onnx")
     write_npz(champion, tmp_path / "policy.npz")
     with np.load(tmp_path / "policy.npz") as file:
@@ -142,7 +142,7 @@ def test_against_the_same_by_hand(tmp_path: Path) -> None:
 def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
     """Of observations that are dictionaries; nothing is left of what only the critic saw."""
     shapes = {"state": (2,), "privileged_state": (3,), "bytes": (4,)}
-    spec = Spec(shapes, dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}, Continuous((-1.0,), (2.0,)))
+    spec = Spec(shapes, dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}, Box((-1.0,), (2.0,)))
     agent = ppo(spec, layers=(8,), normalise_observations=True, actor=["state", "bytes"])
     champion = champion_of(agent, spec)
     assert write_onnx(champion, tmp_path / "policy.onnx") <= 1e-5
@@ -164,7 +164,7 @@ def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
 
 def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     """And not for what the critic does, which sees something else."""
-    spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Continuous((-1.0,), (2.0,)))
+    spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Box((-1.0,), (2.0,)))
     sees: dict[str, Any] = {"shared": False, "actor": ["state"], "critic": ["state", "privileged_state"]}
     champion, file = champion_of(ppo(spec, layers=(8,), lstm_hidden_size=5, **sees), spec), tmp_path / "policy.onnx"
     assert write_onnx(champion, file) <= 1e-5

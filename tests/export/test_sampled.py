@@ -17,7 +17,7 @@ from support.runs import shoal, tiny
 
 from shoal.agents.ppo import ppo
 from shoal.core.errors import BadInput
-from shoal.core.spec import MASK, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import MASK, Box, Discrete, MultiDiscrete, Spec
 from shoal.export.onnx_file import write_onnx
 from shoal.export.program import write_npz
 from shoal.export.sampling import numbers_of, with_numbers
@@ -26,7 +26,7 @@ from shoal.run.train import train
 
 SAMPLES = 40_000
 CHANCE = 1e-4  # that a sound file fails; the seeds are fixed
-WIDE = Continuous((-np.inf,) * 2, (np.inf,) * 2)
+WIDE = Box((-np.inf,) * 2, (np.inf,) * 2)
 
 
 def trained(champion: Champion, updates: int = 1_000_000) -> Champion:
@@ -46,7 +46,7 @@ def numbers(session: onnxruntime.InferenceSession, batch: int, seed: int = 0) ->
 
 def sampled(champion: Champion, file: Path, obs: Any) -> np.ndarray:
     """Actions of the file of a champion for one observation, [SAMPLES, ...]."""
-    assert write_onnx(champion, file, sampled=True) <= 1e-5
+    assert write_onnx(champion, file, stochastic=True) <= 1e-5
     session = session_of(file)
     many = {f"obs.{key}": x for key, x in obs.items()} if isinstance(obs, dict) else {"obs": obs}
     many = {key: np.repeat(x[None], SAMPLES, 0) for key, x in many.items()}
@@ -76,7 +76,7 @@ def test_choices_have_the_probabilities_of_their_logits(tmp_path: Path) -> None:
 def test_continuous_actions_have_the_policys_mean_and_deviation(tmp_path: Path) -> None:
     champion, obs = of_ppo(WIDE), np.array([1.0, -1.0, 0.5], np.float32)
     actions = sampled(champion, tmp_path / "sampled.onnx", obs)
-    write_npz(champion, tmp_path / "sampled.npz", sampled=True)
+    write_npz(champion, tmp_path / "sampled.npz", stochastic=True)
     with np.load(tmp_path / "sampled.npz") as arrays:
         std = np.exp(next(arrays[name] for name in arrays if name.endswith("log_std")))
     mean, _ = champion.predict(obs)
@@ -120,14 +120,14 @@ def test_a_file_samples_as_its_champion(tmp_path: Path, name: str, actions: str,
 def test_a_file_asks_for_no_numbers_that_change_nothing(tmp_path: Path) -> None:
     """Such as those of the random actions before the first update, once it is over."""
     for updates, needed in ((0, "uniform"), (1, "normal")):
-        write_onnx(trained(made("sac", "continuous"), updates), tmp_path / "policy.onnx", sampled=True)
+        write_onnx(trained(made("sac", "continuous"), updates), tmp_path / "policy.onnx", stochastic=True)
         assert [x.name for x in session_of(tmp_path / "policy.onnx").get_inputs()] == ["obs", needed]
 
 
 def test_a_recurrent_policy_samples_from_its_state(tmp_path: Path) -> None:
     """Normal numbers of 0 give the mean of each step, and 1 what is a standard deviation above it."""
     champion = made("ppo", "continuous", lstm_hidden_size=5)
-    assert write_onnx(champion, tmp_path / "policy.onnx", sampled=True) <= 1e-5
+    assert write_onnx(champion, tmp_path / "policy.onnx", stochastic=True) <= 1e-5
     session, random, state = session_of(tmp_path / "policy.onnx"), np.random.default_rng(3), None
     names = [x.name for x in session.get_outputs()]
     memory = {x.name: np.zeros((7, 5), np.float32) for x in session.get_inputs() if x.name.startswith("state")}
@@ -163,7 +163,7 @@ def test_random_numbers_that_a_file_cannot_hold(act: Callable, said: Said) -> No
 
 def test_the_command(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", generations=1)).run_dir
-    done = shoal("export", run, tmp_path / "policy.onnx", "--sampled")
+    done = shoal("export", run, tmp_path / "policy.onnx", "--stochastic")
     assert (done.code, done.err) == (0, "") and "run by onnxruntime" in done.out
     session = session_of(tmp_path / "policy.onnx")
     obs = np.zeros((1000, 4), np.float32)

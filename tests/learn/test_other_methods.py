@@ -122,7 +122,7 @@ def _walk(parts: Any) -> np.ndarray:
 
     def step(state: tuple, _: None) -> tuple[tuple, None]:
         inner, obs, over, last = state
-        action = parts.learner.greedy(population, obs[:, None], ())[0][:, 0]
+        action = parts.learner.act_deterministic(population, obs[:, None], ())[0][:, 0]
         obs, inner, _, terminated, truncated = jax.vmap(environment.step)(keys, inner, action)
         last = jax.numpy.where(over, last, obs[:, 0])
         return (inner, obs, over | terminated | truncated, last), None

@@ -53,7 +53,7 @@ OTHER: list[dict[str, Any]] = [
     {"population": 6},
     {"shards": 2},
     {"replay": "copy"},
-    {"fitness": replace(FITNESS, actions="sampled")},
+    {"fitness": replace(FITNESS, deterministic=False)},
     {"fitness": replace(FITNESS, episodes=3)},
     {"fitness": replace(FITNESS, source="training")},
     {"levels": {"train": 5}},

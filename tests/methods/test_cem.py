@@ -17,13 +17,13 @@ from shoal.agents.td3 import td3
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
 from shoal.core.space import SearchSpace
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 from shoal.core.types import Population, SearchLearner
 from shoal.methods.cem_rl import CemRl, log_ranks
 
 N = 6
 UID = np.arange(N, dtype=np.uint32)
-SPEC = Spec((2,), "float32", Continuous((-1.0,) * 2, (1.0,) * 2))
+SPEC = Spec((2,), "float32", Box((-1.0,) * 2, (1.0,) * 2))
 SETTINGS: dict[str, Any] = {
     "layers": (4,),
     "activation": "tanh",
@@ -236,8 +236,8 @@ def test_agents_act_with_what_members_and_mean_have():
     start = widened()
     shape = jax.eval_shape(lambda: made.agent.init(jax.random.key(0), made.agent.hyper)).learned
     assert jax.tree.structure(made.mean(start)) == jax.tree.structure(shape)
-    together, members = np.asarray(made.greedy(start, obs, ())[0]), jax.device_get(start.members.learned)
-    alone = jax.jit(made.agent.greedy)
+    together, members = np.asarray(made.act_deterministic(start, obs, ())[0]), jax.device_get(start.members.learned)
+    alone = jax.jit(made.agent.act_deterministic)
     for i in range(N):
         learned = jax.tree.map(lambda x, i=i: x[i], members)
         close(together[i], alone(learned, obs[i], ())[0])

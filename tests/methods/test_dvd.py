@@ -144,7 +144,7 @@ def test_dvd_waits_until_it_is_warm():
     obs = np.zeros((N, 100, 2), np.float32)
     for seed in range(2):
         keys = jax.random.split(jax.random.key(seed), N)
-        wild = np.abs(made.act(now, obs, (), keys)[0] - made.greedy(now, obs, ())[0]).mean()
+        wild = np.abs(made.act(now, obs, (), keys)[0] - made.act_deterministic(now, obs, ())[0]).mean()
         assert (wild > 0.3) == (not counts or counts[-1] == 0), "random actions before the first update"
         now, _ = jax.jit(made.update)(now, rollout(seed), keys)
         counts.append(int(now.shared.critic.updates))

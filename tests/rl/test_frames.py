@@ -47,7 +47,7 @@ def test_what_is_seen_again_is_what_was_seen(shape, dtype):
                 episodes[b].append(obs[t, b])
             wanted.append(np.stack([expected(episode) for episode in episodes]))
             value = agent.value((), obs[t], carry)
-            assert same(agent.greedy((), obs[t], carry)[0], value)
+            assert same(agent.act_deterministic((), obs[t], carry)[0], value)
             action, carry, _ = agent.act((), (), obs[t], carry, None)
             told.append(action)
             np.testing.assert_array_equal(action, value)

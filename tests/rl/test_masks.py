@@ -70,7 +70,7 @@ def test_illegal_choices_are_never_made(name: str, kind: str) -> None:
     def choices(keys: jax.Array) -> tuple[jax.Array, jax.Array]:
         learned, carry = agent.init(jax.random.key(0), agent.hyper).learned, agent.carry((2,))
         sampled = jax.vmap(lambda key: agent.act(learned, agent.hyper, obs, carry, key)[0])(keys)
-        return sampled, agent.greedy(learned, obs, carry)[0]
+        return sampled, agent.act_deterministic(learned, obs, carry)[0]
 
     sampled, greedy = choices(jax.random.split(jax.random.key(0), 60))
     assert [set(row) for row in zip(*map(chosen, np.asarray(sampled)), strict=True)] == LEGAL[kind]

@@ -12,7 +12,7 @@ from scipy import stats
 from support.images import convolution
 
 from shoal.core.errors import BadInput
-from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import Box, Discrete, MultiDiscrete, Spec
 from shoal.rl.initialisers import orthogonal
 from shoal.rl.networks import (
     MLP,
@@ -127,7 +127,7 @@ def test_mlp():
     [
         (Discrete(3), Categorical),
         (MultiDiscrete((2, 3)), MultiCategorical),
-        (Continuous((-1.0,) * 2, (1.0,) * 2), Normal),
+        (Box((-1.0,) * 2, (1.0,) * 2), Normal),
     ],
 )
 def test_policy_begins_nearly_indifferent(space, kind):

@@ -95,7 +95,7 @@ def lived(name: str, actions: str, settings: dict[str, Any]) -> tuple[Any, Any]:
 
     def live(member: Member, key: jax.Array) -> Any:
         acted = action, _, extras = agent.act(member.learned, hyper, obs, carry, key)
-        greedy = agent.greedy(member.learned, obs, carry)[0]
+        greedy = agent.act_deterministic(member.learned, obs, carry)[0]
         steps = jax.tree.map(lambda x: jnp.broadcast_to(x, (agent.rollout_length, *x.shape)), (obs, action, extras))
         after = (
             {"next_obs": (), "bootstrap_value": none} if agent.value else {"next_obs": steps[0], "bootstrap_value": ()}

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scipy import stats
 from support.cases import examples
 
-from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.spec import Box, Discrete, Spec
 from shoal.core.types import Rollout
 from shoal.rl import replay_buffer as ring
 
@@ -62,9 +62,7 @@ class Life:
     """
 
     def __init__(self, slots: int, environments: int, length: int, dtype: str = "float32", room: int = 0):
-        self.replay_buffer = ring.empty(
-            Spec((2,), dtype, Continuous((-1.0,) * 2, (1.0,) * 2)), slots, environments, room
-        )
+        self.replay_buffer = ring.empty(Spec((2,), dtype, Box((-1.0,) * 2, (1.0,) * 2)), slots, environments, room)
         self.past = [deque(maxlen=slots) for _ in range(environments)]  # type: ignore[var-annotated]
         self.shape, self.dtype, self.time, self.owner = (length, environments), dtype, 0, 0
 

@@ -17,7 +17,7 @@ from support.runs import CONFIG, at_work, build_run, shoal, tiny
 from shoal.core.candidates import Candidate, Candidates
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
-from shoal.core.spec import Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import Box, Discrete, MultiDiscrete, Spec
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.build import make_learner
 from shoal.experiment.files import dump
@@ -117,8 +117,8 @@ def test_of_equals_the_latest() -> None:
 SPACES = {
     "discrete": Discrete(3, start=-4),
     "multi_discrete": MultiDiscrete((2, 3), (5, -5)),
-    "continuous": Continuous((-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)),
-    "integers": Continuous((-200.0, 0.0), (200.0, 10.0), "int16"),
+    "continuous": Box((-2.0, 0.0, -np.inf), (2.0, 10.0, np.inf)),
+    "integers": Box((-200.0, 0.0), (200.0, 10.0), "int16"),
 }
 
 
@@ -145,7 +145,7 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
     assert champion.hyper == {"discount": 0.5}
     assert champion.spec == spec
     obs = np.random.default_rng(0).normal(scale=100, size=(7, *shape)).astype(np.float32)
-    expected = to_bounds(spec.action, np.asarray(agent.greedy(learned, obs, ())[0]))
+    expected = to_bounds(spec.action, np.asarray(agent.act_deterministic(learned, obs, ())[0]))
     actions = champion.predict(obs)[0]
     np.testing.assert_allclose(actions, expected, rtol=1e-5)
     np.testing.assert_allclose(np.stack([champion.predict(x)[0] for x in obs]), expected, rtol=1e-4, atol=1e-5)
@@ -162,10 +162,10 @@ def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -
 def memory_of(folder: Path) -> tuple[Champion, Any]:
     """A champion with an LSTM, and the actions that its agent takes in two episodes side by side, of `SEEN`."""
     memory = {"agent": "shoal.agents.policy:policy", "config": {"layers": [], "lstm_hidden_size": 3}}
-    agent, learned = champion_of(folder, Spec((2,), "float32", Continuous((-1.0,) * 4, (1.0,) * 4)), **memory)
+    agent, learned = champion_of(folder, Spec((2,), "float32", Box((-1.0,) * 4, (1.0,) * 4)), **memory)
     expected, carry = [], agent.carry((2,))
     for x in SEEN:
-        action, carry = agent.greedy(learned, x, carry)
+        action, carry = agent.act_deterministic(learned, x, carry)
         expected.append(np.asarray(action))
     return load_champion(folder, trust_code=True), np.stack(expected)
 
@@ -232,7 +232,7 @@ def test_a_saved_one_is_a_champion_again(tmp_path: Path, said: Said) -> None:
 
 
 def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
-    space = Continuous((-2.0, 0.0), (2.0, 10.0))
+    space = Box((-2.0, 0.0), (2.0, 10.0))
     _, learned = champion_of(tmp_path, Spec((1,), "float32", space))
     champion = load_champion(tmp_path)
     champion.learned = jax.tree.map(lambda x: x * 1e4, learned)

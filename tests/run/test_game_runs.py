@@ -200,7 +200,8 @@ def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: 
     train(tiny(tmp_path / "run", generations=1))
     none = ("play", tmp_path / "run", "--player", "0"), ("evaluate", run, "--against", tmp_path / "run")
     printed = [
-        ("play", run, *flags) for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--sampled",))
+        ("play", run, *flags)
+        for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--stochastic",))
     ]
     for command in (*none, *printed):
         said(shoal(*command).err)

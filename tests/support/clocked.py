@@ -24,15 +24,15 @@ def clocked(spec: Spec) -> Agent:
     def init(key: Any, hyper: Any) -> Member:
         return Member({"rates": jnp.zeros(UPDATES), "made": jnp.int32(0)}, (), ())
 
-    def greedy(learned: Any, obs: Any, carry: Any) -> tuple[Any, Any]:
+    def act_deterministic(learned: Any, obs: Any, carry: Any) -> tuple[Any, Any]:
         return jnp.zeros(obs.shape[:1], jnp.int32), carry
 
     def act(learned: Any, hyper: Any, obs: Any, carry: Any, key: Any) -> tuple[Any, Any, Any]:
-        return *greedy(learned, obs, carry), ()
+        return *act_deterministic(learned, obs, carry), ()
 
     def update(member: Member, hyper: Any, rollout: Any, key: Any) -> tuple[Member, dict[str, Any]]:
         made = member.learned["made"]
         rates = member.learned["rates"].at[made].set(hyper.rate)
         return member._replace(learned={"rates": rates, "made": made + 1}), {"rate": jnp.float32(hyper.rate)}
 
-    return Agent(init, act, greedy, update, lambda shape: (), Hyper(), 2, 2)
+    return Agent(init, act, act_deterministic, update, lambda shape: (), Hyper(), 2, 2)

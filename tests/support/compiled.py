@@ -9,5 +9,5 @@ from shoal.core.types import Agent
 
 def compiled(agent: Agent) -> Agent:
     """The agent with compiled functions."""
-    functions = {name: jax.jit(getattr(agent, name)) for name in ("init", "act", "greedy", "update")}
+    functions = {name: jax.jit(getattr(agent, name)) for name in ("init", "act", "act_deterministic", "update")}
     return agent._replace(**functions)

@@ -9,12 +9,12 @@ import numpy as np
 from support import reference
 from support.reference import Adam, close, gradient, mlp, plain, polyak_update, shaken
 
-from shoal.core.spec import Continuous, Spec
+from shoal.core.spec import Box, Spec
 from shoal.core.types import Learner, Population, Rollout
 from shoal.rl import replay_buffer as ring
 
 N, T, B, BATCH = 3, 4, 2, 6
-SPACE = Continuous((-1.0, -1.0), (1.0, 1.0))
+SPACE = Box((-1.0, -1.0), (1.0, 1.0))
 SPEC = Spec(reference.OBS, "float32", SPACE)
 SETTINGS = reference.SETTINGS | {"batch_size": BATCH, "buffer_size": 2 * N * T * B}
 UID = np.arange(N, dtype=np.uint32)

@@ -55,7 +55,7 @@ class Nearby(Method):
             return population._replace(shared=best), {}
 
         return SearchLearner(
-            *(init, alone.act, alone.greedy, agent, actors, tell),
+            *(init, alone.act, alone.act_deterministic, agent, actors, tell),
             mean=lambda population: population.shared,
             with_mean=lambda population, learned: population._replace(shared=learned),
             chunk=8,

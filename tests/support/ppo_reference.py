@@ -11,10 +11,10 @@ import numpy as np
 from support.reference import same_metrics
 
 from shoal.agents.ppo import Acted, ppo
-from shoal.core.spec import Continuous, Discrete, Spec
+from shoal.core.spec import Box, Discrete, Spec
 from shoal.core.types import Agent, Member, Rollout
 
-SPACES = {"discrete": Discrete(3), "continuous": Continuous((-1.0, -1.0), (1.0, 1.0))}
+SPACES = {"discrete": Discrete(3), "continuous": Box((-1.0, -1.0), (1.0, 1.0))}
 T, B = 6, 4
 HYPER = {"learning_rate": 0.1, "discount": 0.9, "gae_lambda": 0.8, "clip_range": 0.2, "entropy_coefficient": 0.05}
 HYPER |= {"value_coefficient": 0.7, "max_gradient_norm": 0.6, "epochs": 1.0}

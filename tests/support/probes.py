@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete, Spec
+from shoal.core.spec import ActionSpace, Box, Discrete, MultiDiscrete, Spec
 from shoal.environments.device import DeviceEnvironment
 
 _YES, _NO = jnp.bool(True), jnp.bool(False)
@@ -89,7 +89,7 @@ def fork() -> DeviceEnvironment:
         reward = jnp.abs(new) - jnp.abs(x)
         return new[None], (new, t + 1), reward, jnp.abs(new) >= 1, t + 1 >= 20
 
-    return DeviceEnvironment(Spec((1,), "float32", Continuous((-1.0,), (1.0,))), reset, step)
+    return DeviceEnvironment(Spec((1,), "float32", Box((-1.0,), (1.0,))), reset, step)
 
 
 def match(actions: str = "discrete") -> DeviceEnvironment:
@@ -100,7 +100,7 @@ def match(actions: str = "discrete") -> DeviceEnvironment:
     space: dict[str, ActionSpace] = {
         "discrete": Discrete(2),
         "multi_discrete": MultiDiscrete((2, 2)),
-        "continuous": Continuous((-2.0,), (2.0,)),
+        "continuous": Box((-2.0,), (2.0,)),
     }
     if actions not in space:
         raise unknown("env_options.actions", actions, space)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from shoal.core.spec import Continuous, Discrete
+from shoal.core.spec import Box, Discrete
 from shoal.core.types import Agent, Member, Rollout
 from shoal.rl import replay_buffer as ring
 
@@ -94,7 +94,7 @@ def shaken(tree: Any, seed: int, scale: float = 0.7) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(scale * rng.normal(size=x.shape), jnp.float32), tree)
 
 
-def rollout(space: Continuous | Discrete, seed: int, ends: float = 0.3) -> Rollout:
+def rollout(space: Box | Discrete, seed: int, ends: float = 0.3) -> Rollout:
     """Made-up steps."""
     rng = np.random.default_rng(seed)
     obs, next_obs = rng.normal(size=(2, T, B, *OBS)).astype(np.float32)

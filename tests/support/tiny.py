@@ -71,7 +71,7 @@ def known(name: str) -> set[str]:
 def echo() -> Agent:
     """An agent whose actions and values are what it sees, and which remembers how many steps it has made."""
 
-    def greedy(learned: Any, obs: Any, carry: Any) -> tuple[Any, Any]:
+    def act_deterministic(learned: Any, obs: Any, carry: Any) -> tuple[Any, Any]:
         return obs, carry + 1
 
     def act(learned: Any, hyper: Any, obs: Any, carry: Any, key: Any) -> tuple[Any, Any, Any]:
@@ -80,7 +80,9 @@ def echo() -> Agent:
     def carry(batch: tuple[int, ...]) -> Any:
         return jnp.zeros(batch, jnp.int32)
 
-    return make_agent("ppo")._replace(act=act, greedy=greedy, carry=carry, value=lambda learned, obs, carry: obs)
+    return make_agent("ppo")._replace(
+        act=act, act_deterministic=act_deterministic, carry=carry, value=lambda learned, obs, carry: obs
+    )
 
 
 def kinds(names: Collection[str] = AGENTS) -> list[tuple[str, str]]:

@@ -40,7 +40,7 @@ BROKEN = {
     "Sharing": ("housemates", "they share something"),
     "Located": ("state_is_complete", "in a new process trains differently"),
     "Curious": ("evaluation", "it changed something"),
-    "Random": ("evaluation", "must be greedy|depends on something"),
+    "Random": ("evaluation", "must be deterministic|depends on something"),
     "Sentimental": ("evaluation", "depends on something that is not in `learned`"),
     "wrong_trainers:FirstSeed": ("episodes", "for the same backwards: .* one episode for each seed"),
     "wrong_trainers:Common": ("housemates", "another member of the process had trained: they share"),

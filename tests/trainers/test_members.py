@@ -408,10 +408,10 @@ def test_the_champion_acts(whole: Path) -> None:
     action = champion.predict(obs)[0]
     np.testing.assert_array_equal(action, (obs @ champion.learned["w"]).argmax(1))
     assert champion.predict(obs[0])[0] == action[0]
-    with pytest.raises(BadInput, match="greedy actions only"):
+    with pytest.raises(BadInput, match="deterministic actions only"):
         champion.predict(obs, deterministic=False)
-    with pytest.raises(BadInput, match="fitness.actions = sampled: trainers are measured with greedy actions"):
-        library.evaluate(whole, trust_code=True, sampled=True)
+    with pytest.raises(BadInput, match="fitness.deterministic = False: trainers are evaluated with deterministic actions"):
+        library.evaluate(whole, trust_code=True, stochastic=True)
     other = load_champion(whole, trust_code=True, member=1)
     np.testing.assert_array_equal(other.predict(obs)[0], (obs @ other.learned["w"]).argmax(1))
     del champion, other
@@ -509,7 +509,7 @@ def test_a_trainer_is_known_where_it_is_imported_from(tmp_path: Path, monkeypatc
         {"method": "es"},
         {"method": "cem_rl"},
         {"method": "dvd"},
-        {"fitness": Fitness(actions="sampled")},
+        {"fitness": Fitness(deterministic=False)},
         {"fitness": Fitness(objective="score")},
         {"fitness": Fitness(tie_breaker="score")},
         {"fitness": Fitness(step_limit=500)},
@@ -614,9 +614,9 @@ def test_a_trainer_without_export_is_told_so_whatever_the_file(whole: Path, tmp_
 
 
 def test_a_trainers_file_is_a_model_that_samples_by_itself(whole: Path, tmp_path: Path) -> None:
-    outcome = shoal("export", whole, tmp_path / "model", "--sampled", "--trust-code")
+    outcome = shoal("export", whole, tmp_path / "model", "--stochastic", "--trust-code")
     assert outcome.code == 2 and outcome.err.count("\n") == 1 and not (tmp_path / "model").exists()
-    assert f"--sampled: the file of {SOUND} is a model of its library, which can sample by itself" in outcome.err
+    assert f"--stochastic: the file of {SOUND} is a model of its library, which can sample by itself" in outcome.err
 
 
 @pytest.mark.parametrize(

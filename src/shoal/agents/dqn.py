@@ -81,7 +81,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        best, carry = greedy(learned, obs, carry)
+        best, carry = act_deterministic(learned, obs, carry)
         random_key, coin_key = jax.random.split(key)
         share = learned.updates.astype(jnp.float32) / jnp.maximum(hyper.epsilon_decay_updates, 1.0)
         epsilon = hyper.final_epsilon + (1 - hyper.final_epsilon) * jnp.maximum(1 - share, 0.0)
@@ -90,7 +90,7 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
             random = categorical(mask.apply(obs, jnp.zeros((*best.shape, choices)))).sample(random_key)
         return jnp.where(jax.random.uniform(coin_key, best.shape) < epsilon, random, best), carry, ()
 
-    def greedy(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def act_deterministic(learned: DqnLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return jnp.argmax(values(learned.params, obs), -1).astype(jnp.int32), carry
 
     def improve(learned: DqnLearned, hyper: DqnHyper, batch: Batch, key: jax.Array) -> tuple[DqnLearned, Metrics]:
@@ -112,7 +112,9 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
 
     n, frames, keys = config.n_step, config.frame_stack, view.keys + mask.keys
-    agent = off_policy.agent(config, DqnHyper(), init, act, greedy, improve, n, frames, observation_keys=keys)
+    agent = off_policy.agent(
+        config, DqnHyper(), init, act, act_deterministic, improve, n, frames, observation_keys=keys
+    )
     return stacking(agent, spec, frames)
 
 

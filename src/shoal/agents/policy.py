@@ -2,7 +2,7 @@
 
 x, carry = network(normalised obs, carry)      the carry is the state of an LSTM, where there is one
 action = tanh(x)                               continuous
-action ~ softmax(x), greedy: argmax(x)         discrete, multi-discrete
+action ~ softmax(x), deterministic: argmax(x)         discrete, multi-discrete
 update: nothing
 """
 
@@ -18,7 +18,7 @@ from shoal.agents.registry import PolicyConfig, PolicyHyper
 from shoal.core import tree
 from shoal.core.errors import check_least
 from shoal.core.schema import build
-from shoal.core.spec import ActionSpace, Continuous
+from shoal.core.spec import ActionSpace, Box
 from shoal.core.types import Agent, Member, Metrics, Rollout
 from shoal.rl import batching
 from shoal.rl.initialisers import orthogonal
@@ -60,7 +60,7 @@ class Network(nn.Module):
 def policy(spec: Spec, **settings: Any) -> Agent:
     """A policy for discrete, multi-discrete and continuous actions; `settings` are the fields of `PolicyConfig`.
 
-    Choices are sampled while acting, unless greedy; continuous actions are the same either way. Raises BadInput where
+    Choices are sampled while acting, unless deterministic; continuous actions are the same either way. Raises BadInput where
     the settings do not fit.
     """
     config = build(PolicyConfig, settings, "config.")
@@ -87,17 +87,19 @@ def policy(spec: Spec, **settings: Any) -> Agent:
     def act(
         learned: PolicyLearned, hyper: PolicyHyper, obs: PyTree, carry: Any, key: jax.Array
     ) -> tuple[Any, Any, Any]:
-        if isinstance(spec.action, Continuous):
-            return *greedy(learned, obs, carry), ()
+        if isinstance(spec.action, Box):
+            return *act_deterministic(learned, obs, carry), ()
         carry, x = forward(carry, learned, obs)
         return choice(spec.action, x).sample(key), carry, ()
 
-    def greedy(learned: PolicyLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def act_deterministic(learned: PolicyLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         carry, x = forward(carry, learned, obs)
-        return (jnp.tanh(x) if isinstance(spec.action, Continuous) else choice(spec.action, x).mode()), carry
+        return (jnp.tanh(x) if isinstance(spec.action, Box) else choice(spec.action, x).mode()), carry
 
     def update(member: Member, hyper: PolicyHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         return member, {}
 
     keys = view.keys + mask.keys
-    return Agent(init, act, greedy, update, carry, PolicyHyper(), rollout_length=1, num_envs=1, observation_keys=keys)
+    return Agent(
+        init, act, act_deterministic, update, carry, PolicyHyper(), rollout_length=1, num_envs=1, observation_keys=keys
+    )

@@ -125,7 +125,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         action = distribution.sample(key)
         return action, carry, Acted(distribution.log_prob(action), value)
 
-    def greedy(learned: PpoLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def act_deterministic(learned: PpoLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         distribution, carry = networks.act(learned.params, learned.observations, obs, carry)
         return distribution.mode(), carry
 
@@ -260,7 +260,9 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics
 
-    agent = Agent(init, act, greedy, learn, networks.carry, PpoHyper(), config.rollout_length, config.num_envs)
+    agent = Agent(
+        init, act, act_deterministic, learn, networks.carry, PpoHyper(), config.rollout_length, config.num_envs
+    )
     agent = agent._replace(
         value=value,
         end_episodes=lambda member: member._replace(own=jnp.zeros_like(member.own)),

@@ -81,7 +81,7 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         random = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, action, random), carry, ()
 
-    def greedy(learned: SacLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def act_deterministic(learned: SacLearned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return policy(learned.policy, obs).mode(), carry
 
     def improve(learned: SacLearned, hyper: SacHyper, batch: Batch, key: jax.Array) -> tuple[SacLearned, Metrics]:
@@ -141,4 +141,6 @@ def sac(spec: Spec, **settings: Any) -> Agent:
         }
         return learned, metrics if auxiliary_loss is None else metrics | {"loss/auxiliary": added}
 
-    return off_policy.agent(config, SacHyper(), init, act, greedy, improve, observation_keys=net.observation_keys)
+    return off_policy.agent(
+        config, SacHyper(), init, act, act_deterministic, improve, observation_keys=net.observation_keys
+    )

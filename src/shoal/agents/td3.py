@@ -116,7 +116,7 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         random = jax.random.uniform(random_key, mean.shape, minval=-1, maxval=1)
         return jnp.where(learned.updates > 0, jnp.clip(noisy, -1, 1), random), carry, ()
 
-    def greedy(learned: Td3Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
+    def act_deterministic(learned: Td3Learned, obs: PyTree, carry: Any) -> tuple[jax.Array, Any]:
         return net.policy(learned.policy, obs), carry
 
     def improve(learned: Td3Learned, hyper: Td3Hyper, batch: Batch, key: jax.Array) -> tuple[Td3Learned, Metrics]:
@@ -144,4 +144,6 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         )
 
     keys = net.observation_keys
-    return off_policy.agent(config, Td3Hyper(), init, act, greedy, improve, networks=net, observation_keys=keys)
+    return off_policy.agent(
+        config, Td3Hyper(), init, act, act_deterministic, improve, networks=net, observation_keys=keys
+    )

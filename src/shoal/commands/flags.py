@@ -90,7 +90,7 @@ Generation = Annotated[  # counts from 0 in Python and in files
         " available (checkpoint.keep)",
     ),
 ]
-Sampled = Annotated[bool, flag(None, "sample actions from the policy, overriding fitness.actions of the run")]
+Stochastic = Annotated[bool, flag(None, "sample actions from the policy, overriding fitness.deterministic of the run")]
 Set = Annotated[
     Settings,
     flag(

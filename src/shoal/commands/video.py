@@ -31,7 +31,7 @@ from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
 from shoal.experiment.experiment import Fitness
 from shoal.run.champion import Champion, load_champion, load_members
-from shoal.run.evaluation import with_sampled_actions
+from shoal.run.evaluation import with_stochastic_actions
 
 
 @on_jax()
@@ -44,14 +44,14 @@ def play(
     population: bool = False,
     member: int | None = None,
     generation: int | None = None,
-    sampled: bool = False,
+    stochastic: bool = False,
 ) -> list[float]:
     """Show the champion of a run, or the member that `load_champion` finds. Returns the return of each episode that has
     ended. Raises BadInput.
 
     video: a file that ends in .mp4 or .gif, or in .html for bodies of brax; None: a window
     population: show all members, side by side in the same episodes; returns the mean return of each of them
-    sampled: sample actions instead of taking the setting of the run (`fitness.actions`)
+    stochastic: sample actions instead of taking the setting of the run (`fitness.deterministic`)
     """
     run, video = absolute(run), None if video is None else absolute(video)
     suffix = "" if video is None else video.suffix.lower()
@@ -76,7 +76,7 @@ def play(
         players = load_members(run, trust_code, generation)
     else:
         players = [load_champion(run, trust_code, member, generation)]
-    e = with_sampled_actions(players[0].experiment) if sampled else players[0].experiment
+    e = with_stochastic_actions(players[0].experiment) if stochastic else players[0].experiment
     env = str(e.env)
     if players[0].policy.save is not None and ":" not in env:
         env = f"gym:{env}"  # trainers name it without the suite
@@ -109,8 +109,7 @@ def _episode(
     for _ in range(fitness.step_limit):
         for i in list(playing):
             attend()
-            deterministic = fitness.actions == "greedy"
-            action, states[i] = players[i].predict(obs[i], states[i], deterministic=deterministic)
+            action, states[i] = players[i].predict(obs[i], states[i], deterministic=fitness.deterministic)
             obs[i], reward, done = environments[i].step(action)
             pictures[i], totals[i] = environments[i].render(), totals[i] + reward
             if done:

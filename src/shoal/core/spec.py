@@ -38,8 +38,8 @@ class MultiDiscrete:
 
 
 @dataclass(frozen=True)
-class Continuous:
-    """A float32 vector within bounds, each of them a tuple [A]; an infinite one is an open end.
+class Box:
+    """A float32 vector within bounds, as gymnasium's Box; each bound is a tuple [A], and an infinite one is an open end.
 
     native: the dtype that the environment itself takes; with one of integers, it gets whole numbers
     """
@@ -54,7 +54,7 @@ class Continuous:
         return (len(self.low),)
 
 
-ActionSpace = Discrete | MultiDiscrete | Continuous
+ActionSpace = Discrete | MultiDiscrete | Box
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class Spec:
     @property
     def masked(self) -> bool:
         """True where observations say which choices are legal."""
-        return isinstance(self.obs_shape, dict) and MASK in self.obs_shape and not isinstance(self.action, Continuous)
+        return isinstance(self.obs_shape, dict) and MASK in self.obs_shape and not isinstance(self.action, Box)
 
     @property
     def turns(self) -> bool:

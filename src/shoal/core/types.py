@@ -76,7 +76,8 @@ class Agent(NamedTuple):
 
     init:   (key, hyper) -> Member
     act:    (learned, hyper, obs [B, ...], carry, key) -> (action [B, ...], carry, extras)
-    greedy: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack keys that are not in `observation_keys`
+    act_deterministic: (learned, obs [B, ...], carry) -> (action [B, ...], carry); obs may lack keys that are not in
+        `observation_keys`
     update: (member, hyper, rollout, key) -> (member, metrics), metrics being a flat dict of float32 scalars
     carry:  (batch shape) -> the recurrent state at the start of an episode; `()`: none
     hyper:  default values, of a class that may say what is known of each: `shoal.core.space`
@@ -90,14 +91,14 @@ class Agent(NamedTuple):
     networks: the networks of the agent, for learners that train them themselves, such as those of CEM-RL and DvD
     end_episodes: (member) -> the member with its unfinished episodes ended. Called where a run resumes with new episodes:
         the newest steps of a replay buffer become the last ones of theirs, and sums over an episode begin at zero
-    observation_keys: keys of dictionary observations that `greedy` needs, in the order in which they are concatenated;
-        () for all
+    observation_keys: keys of dictionary observations that `act_deterministic` needs, in the order in which they are
+        concatenated; () for all
     probabilities: (learned, obs [B, ...]) -> float32 [B, choices], those of its actions, of an agent that can play games
     """
 
     init: Callable[..., Member]
     act: Callable[..., tuple[Array, PyTree, PyTree]]
-    greedy: Callable[..., tuple[Array, PyTree]]
+    act_deterministic: Callable[..., tuple[Array, PyTree]]
     update: Callable[..., tuple[Member, Metrics]]
     carry: Callable[[tuple[int, ...]], PyTree]
     hyper: Hyper
@@ -150,7 +151,7 @@ class Learner(NamedTuple):
 
     init:   (key, uid [N], hyper [N]) -> Population
     act:    (population, obs [N, B, ...], carry, keys [N]) -> (action, carry, extras)
-    greedy: (population, obs [N, B, ...], carry) -> (action, carry)
+    act_deterministic: (population, obs [N, B, ...], carry) -> (action, carry)
     update: (population, rollout [N, T, B, ...], keys [N]) -> (population, metrics [N])
     value:  (population, obs [N, B, ...], carry) -> [N, B], where the agent has a `value`
     together: members learn from one another, so that all must be on one device
@@ -158,7 +159,7 @@ class Learner(NamedTuple):
 
     init: Callable[..., Population]
     act: Callable[..., tuple[Array, PyTree, PyTree]]
-    greedy: Callable[..., tuple[Array, PyTree]]
+    act_deterministic: Callable[..., tuple[Array, PyTree]]
     update: Callable[..., tuple[Population, Metrics]]
     agent: Agent
     together: bool = False
@@ -171,7 +172,7 @@ class SearchLearner(NamedTuple):
     Members learn from the episodes that measure them, and a generation leaves behind a new mean. A shard of N members
     measures rows 0 to N - 1, its members; row N, the mean; and rows above, which fill up and do not count.
 
-    init, act, greedy, together: as those of `Learner`
+    init, act, act_deterministic, together: as those of `Learner`
     actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
         a whole number of pairs, where an even uid stands before the next one
     tell: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
@@ -192,7 +193,7 @@ class SearchLearner(NamedTuple):
 
     init: Callable[..., Population]
     act: Callable[..., tuple[Array, PyTree, PyTree]]
-    greedy: Callable[..., tuple[Array, PyTree]]
+    act_deterministic: Callable[..., tuple[Array, PyTree]]
     agent: Agent
     actors: Callable[..., PyTree]
     tell: Callable[..., tuple[Population, Metrics]]

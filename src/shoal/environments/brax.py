@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from shoal.core.env_parameters import numbers_of
 from shoal.core.errors import BadField
-from shoal.core.spec import Continuous
+from shoal.core.spec import Box
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, adapted, quiet
 
@@ -59,7 +59,7 @@ def simulated(
         inner, time = core.step(state[0], action), state[1] + 1
         return inner.obs, (inner, time), inner.reward, inner.done > 0, time >= limit
 
-    action = Continuous((-1.0,) * core.action_size, (1.0,) * core.action_size)
+    action = Box((-1.0,) * core.action_size, (1.0,) * core.action_size)
     info = lambda state: state[0].metrics  # noqa: E731
     more |= {"fresh_resets": False, "info": info, "episode_limit": limit}
     return adapted(env, options, core, reset, step, action, changed, **more)

@@ -15,7 +15,7 @@ import numpy as np
 
 from shoal.core.cores import usable_cores
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Spec, actor_and_critic_keys, each
+from shoal.core.spec import Box, Spec, actor_and_critic_keys, each
 from shoal.core.types import PyTree
 from shoal.core.user_code import attributed
 from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorStep, info_at
@@ -95,7 +95,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
     if described.config.max_num_players > 1:
         raise BadField("env", f"{env} is for several players at once, and a member is one")
     spec = Spec(shape, dtype, action_space(actions, env), **actor_and_critic_keys(shape))
-    if isinstance(spec.action, Continuous) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
+    if isinstance(spec.action, Box) and max(map(abs, spec.action.low + spec.action.high)) > _UNBOUNDED:
         raise BadField("env", f"{env} has actions without bounds", "envpool offers other forms of them as env_options")
 
     def make(seeds: list[int]) -> Any:

@@ -16,7 +16,7 @@ class EvaluationConfig:
     source: whole episodes without learning, the training episodes of the interval, or what is to be exploited in a policy
         of a game, which is known exactly
     episodes: E, per member and evaluation
-    greedy: act without exploration noise in evaluations
+    deterministic: act without exploration noise in evaluations
     step_limit: of an evaluation, for environments that never end
     measures: the numbers of an episode: the objective, or its return (None); then the one that breaks ties, where there is
         one
@@ -25,7 +25,7 @@ class EvaluationConfig:
 
     source: Literal["evaluation", "training", "exploitability"] = "evaluation"
     episodes: int = 8
-    greedy: bool = True
+    deterministic: bool = True
     step_limit: int = 100_000
     measures: tuple[Objective, ...] = (None,)
     levels: Spans = field(default_factory=dict)

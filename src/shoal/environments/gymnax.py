@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from shoal.core.errors import BadField, check_names
-from shoal.core.spec import ActionSpace, Continuous, Discrete
+from shoal.core.spec import ActionSpace, Box, Discrete
 from shoal.core.types import PyTree
 from shoal.environments.device import DeviceEnvironment, accepted, adapted, lenient
 
@@ -53,7 +53,7 @@ def _gymnax_space(space: Any, name: str) -> ActionSpace:
         return Discrete(int(space.n))
     if hasattr(space, "low"):
         low, high = (np.broadcast_to(np.float32(x), space.shape).reshape(-1) for x in (space.low, space.high))
-        return Continuous(tuple(map(float, low)), tuple(map(float, high)))
+        return Box(tuple(map(float, low)), tuple(map(float, high)))
     problem = f"gymnax:{name} has the action space {type(space).__name__}"
     raise BadField("env", problem, "discrete and box are supported")
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core.errors import BadField
-from shoal.core.spec import ActionSpace, Continuous, Discrete, MultiDiscrete
+from shoal.core.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
 
 def to_bounds(space: ActionSpace, action: Any) -> Any:
@@ -23,7 +23,7 @@ def to_bounds(space: ActionSpace, action: Any) -> Any:
     def along(x: np.ndarray) -> np.ndarray:
         return x.reshape((1,) * (action.ndim - x.ndim) + x.shape)
 
-    if not isinstance(space, Continuous):
+    if not isinstance(space, Box):
         return action + along(np.asarray(space.start, np.int32))
     xp = action.__array_namespace__()
     action = xp.where(xp.isfinite(action), action, np.float32(0))
@@ -69,6 +69,6 @@ def action_space(space: Any, env: str) -> ActionSpace:
     if isinstance(space, spaces.MultiBinary) and len(space.shape) == 1:
         return MultiDiscrete((2,) * space.shape[0])
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return Continuous(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
+        return Box(tuple(map(float, space.low)), tuple(map(float, space.high)), str(space.dtype))
     advice = "these work: discrete, multi-discrete, multi-binary, flat box"
     raise BadField("env", f"{env} has the action space {space}", advice)

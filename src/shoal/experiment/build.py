@@ -136,7 +136,7 @@ def evaluation_of(e: Experiment) -> EvaluationConfig:
     """The settings of the evaluations that an experiment asks for. Raises BadInput."""
     f, levels = e.fitness, {} if e.levels is None else e.levels.spans()
     assert f.source is not None and f.episodes is not None, "a plan says how many, and of what"
-    return EvaluationConfig(f.source, f.episodes, f.actions == "greedy", f.step_limit, _measures(f), levels, f.levels)
+    return EvaluationConfig(f.source, f.episodes, f.deterministic, f.step_limit, _measures(f), levels, f.levels)
 
 
 def _measures(fitness: Fitness) -> tuple[Objective, ...]:

@@ -43,8 +43,8 @@ class Fitness:
     """evaluation: episodes without learning; training: those of the interval; exploitability: of games"""
     episodes: Annotated[int, "auto"] | None = None
     """per evaluation: 32 in JAX environments, else 8; auto: a tenth of the steps"""
-    actions: Literal["greedy", "sampled"] = "greedy"
-    """greedy: the mode of the policy; sampled: sampled from it"""
+    deterministic: bool = True
+    """true: actions are the mode of the policy; false: sampled from it"""
     objective: Any = None
     """dotted key into the last step's info, or module:function of it, instead of the return"""
     tie_breaker: Any = None

@@ -158,7 +158,7 @@ RULES = (
         "its members are agents of Shoal's own, and {e.agent} is a trainer",
         f"write {', '.join(name for name, method in METHODS.items() if method().supports_external_trainers)}",
     ),
-    _not_of_trainers("fitness.actions", "trainers are measured with greedy actions"),
+    _not_of_trainers("fitness.deterministic", "trainers are evaluated with deterministic actions"),
     _not_of_trainers("fitness.objective", "trainers are measured by their returns"),
     _not_of_trainers("fitness.tie_breaker", "trainers are measured by their returns alone"),
     _not_of_trainers("levels", "trainers have environments of their own, with levels that Shoal cannot choose"),

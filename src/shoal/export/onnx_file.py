@@ -13,7 +13,7 @@ from onnx import helper
 
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
-from shoal.core.spec import MASK, Continuous, Discrete, Leaf
+from shoal.core.spec import MASK, Box, Discrete, Leaf
 from shoal.core.types import PyTree
 from shoal.environments.spaces import to_bounds
 from shoal.export.graph import Graph, Known, Unsupported, Wire, typed
@@ -27,15 +27,15 @@ TOLERANCE = 1e-5  # see `compare`
 BATCHES, STEPS = (1, 7), 4  # of the check
 
 
-def write_onnx(champion: Champion, file: Path, measured: Champion | None = None, sampled: bool = False) -> float:
+def write_onnx(champion: Champion, file: Path, measured: Champion | None = None, stochastic: bool = False) -> float:
     """Write a champion of one of Shoal's own agents, after a check with onnxruntime.
 
     Returns the difference to its actions in Shoal, those of `measured` if it is given; see `compare`. Raises BadInput.
 
     measured: the champion as it was evaluated, if its layers compute in another precision than the file
-    sampled: with sampled actions, of which the random numbers are inputs
+    stochastic: with sampled actions, of which the random numbers are inputs
     """
-    program = program_of(champion, sampled)
+    program = program_of(champion, stochastic)
     try:
         model = model_of(program, champion)
     except Unsupported as reason:
@@ -86,13 +86,13 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
 def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     """The difference between the actions of a file and of a champion, on random observations and numbers.
 
-    Continuous: the largest difference, relative to the bounds, or to the action if it is larger. Discrete: the share of
+    Box: the largest difference, relative to the bounds, or to the action if it is larger. Discrete: the share of
     actions that differ.
     """
     assert champion.spec is not None
     space = champion.spec.action
     reach = None  # float64 [A]: the largest absolute action in this space, above 0
-    if isinstance(space, Continuous):
+    if isinstance(space, Box):
         ends = [to_bounds(space, np.full(space.shape, end, np.float32)) for end in (-1, 1)]
         reach = np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
     options = onnxruntime.SessionOptions()
@@ -102,7 +102,7 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
     except Exception as error:  # onnxruntime has many kinds
         raise BadInput(f"not written: onnxruntime cannot run it: {' '.join(str(error).split())[:200]}") from error
     outputs, random = [x.name for x in session.get_outputs()], np.random.default_rng(0)
-    taken, sampled = {x.name for x in session.get_inputs()}, jax.jit(with_numbers(champion.policy.sampled))
+    taken, sampled = {x.name for x in session.get_inputs()}, jax.jit(with_numbers(champion.policy.act_stochastic))
     off: list[np.ndarray] = []
     for batch in BATCHES:
         state = None

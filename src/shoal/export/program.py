@@ -50,8 +50,8 @@ class PolicyProgram(NamedTuple):
     next_state: Named
 
 
-def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
-    """Trace the policy of one of Shoal's own agents, with greedy or with sampled actions.
+def program_of(champion: Champion, stochastic: bool = False) -> PolicyProgram:
+    """Trace the policy of one of Shoal's own agents, with deterministic or with sampled actions.
 
     Raises BadInput if it does not take every batch size, or for random numbers that a file cannot hold.
     """
@@ -66,14 +66,14 @@ def program_of(champion: Champion, sampled: bool = False) -> PolicyProgram:
         raise BadInput("its initial recurrent state is not zero, which a file cannot hold")
     obs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((batch, *x.shape), np.dtype(x.dtype)), champion.obs)
     state = jax.tree.map(of_batch, initial)
-    act: Callable = policy.greedy
+    act: Callable = policy.act_deterministic
     given: tuple[Any, ...] = champion.learned, obs, state
     numbers: Named = {}
     try:
         with nn.intercept_methods(_plainly):
-            if sampled:
-                numbers = numbers_of(batch, policy.sampled, *given)
-                act, given = with_numbers(policy.sampled), (*given, numbers)
+            if stochastic:
+                numbers = numbers_of(batch, policy.act_stochastic, *given)
+                act, given = with_numbers(policy.act_stochastic), (*given, numbers)
             traced, (action, after) = jax.make_jaxpr(act, return_shape=True)(*given)
     except BadInput:
         raise
@@ -116,14 +116,14 @@ def metadata(champion: Champion) -> dict[str, str]:
     return {name: json.dumps(plain(x)) for name, x in texts.items()} | {"experiment": dump(champion.experiment)}
 
 
-def write_npz(champion: Champion, file: Path, sampled: bool = False) -> None:
+def write_npz(champion: Champion, file: Path, stochastic: bool = False) -> None:
     """Write the weights of one of Shoal's own agents by their paths, and metadata as `about.NAME`. Raises BadInput.
 
-    sampled: those that sampled actions depend on
+    stochastic: those that sampled actions depend on
     """
     texts = {f"about.{name}": np.array(text) for name, text in metadata(champion).items()}
     data = BytesIO()
-    np.savez(data, allow_pickle=False, **program_of(champion, sampled).learned, **texts)
+    np.savez(data, allow_pickle=False, **program_of(champion, stochastic).learned, **texts)
     write_file(file, data.getvalue())
 
 

@@ -31,15 +31,15 @@ class Policy(NamedTuple):
 
 
 class PolicyFunctions(NamedTuple):
-    """The functions of a champion: `greedy`, `carry`, `sees` as of `Agent`, with actions of the environment's space.
+    """The functions of a champion, as those of `Agent`, with actions of the environment's space.
 
-    sampled: (learned, obs, carry, key) as `greedy`; actions as they are explored with in training
+    act_stochastic: (learned, obs, carry, key) as `act_deterministic`; actions as they are explored with in training
     save: writes it as the library does that has trained it, and returns the files; None where Shoal writes it
     probabilities: as of `Agent`
     """
 
-    greedy: Callable[..., tuple[Any, PyTree]]
-    sampled: Callable[..., tuple[Any, PyTree]]
+    act_deterministic: Callable[..., tuple[Any, PyTree]]
+    act_stochastic: Callable[..., tuple[Any, PyTree]]
     carry: Callable[[tuple[int, ...]], PyTree]
     observation_keys: tuple[str, ...] = ()
     save: Callable[[Path], list[str]] | None = None
@@ -64,12 +64,12 @@ def by_agent(agent: Agent, spec: Spec) -> PolicyFactory:
     """Policy of an agent's members for this spec."""
 
     @jax.jit
-    def greedy(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
-        action, carry = agent.greedy(learned, obs, carry)
+    def act_deterministic(learned: PyTree, obs: PyTree, carry: PyTree) -> tuple[Any, PyTree]:
+        action, carry = agent.act_deterministic(learned, obs, carry)
         return to_bounds(spec.action, action), carry
 
     @jax.jit
-    def sampled(hyper: Hyper, learned: PyTree, obs: PyTree, carry: PyTree, key: Array) -> tuple[Any, PyTree]:
+    def act_stochastic(hyper: Hyper, learned: PyTree, obs: PyTree, carry: PyTree, key: Array) -> tuple[Any, PyTree]:
         if isinstance(obs, dict):  # what critics alone see has no part in an action, and may be missing
             key_seen, seen = next(iter(obs.items()))
             batch = seen.shape[: seen.ndim - len(spec.obs_shape[key_seen])]
@@ -81,7 +81,11 @@ def by_agent(agent: Agent, spec: Spec) -> PolicyFactory:
         own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
         probabilities = agent.probabilities
         return PolicyFunctions(
-            greedy, partial(sampled, own), agent.carry, agent.observation_keys, probabilities=probabilities
+            act_deterministic,
+            partial(act_stochastic, own),
+            agent.carry,
+            agent.observation_keys,
+            probabilities=probabilities,
         )
 
     return PolicyFactory(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)
@@ -108,8 +112,8 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> PolicyFactory:
                 raise BadInput(f"{name} has no `act`: it can be evaluated, but not asked for actions")
             return remote.act(obs), carry
 
-        def sampled(*_: Any) -> tuple[Any, PyTree]:
-            raise BadInput(f"{name} is an external trainer, which acts with greedy actions only")
+        def act_stochastic(*_: Any) -> tuple[Any, PyTree]:
+            raise BadInput(f"{name} is an external trainer, which acts with deterministic actions only")
 
         def save(file: Path) -> list[str]:
             trainers, remote = trainer()
@@ -122,7 +126,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> PolicyFactory:
             finally:
                 trainers.close()
 
-        return PolicyFunctions(act, sampled, lambda shape: (), save=save)
+        return PolicyFunctions(act, act_stochastic, lambda shape: (), save=save)
 
     def load(file: Path) -> PyTree:
         trainers = make()

@@ -56,13 +56,22 @@ class CemRlLearner:
         self.noise_decay, self.noise_end = noise_decay, noise_end
 
         def act(learned: Any, hyper: Any, obs: jax.Array, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-            return *agent.greedy(learned, obs, carry), ()
+            return *agent.act_deterministic(learned, obs, carry), ()
 
         self.actor = shared_critic.actor_of(agent, hyper)._replace(act=act, limit_overrides={})
 
     def learner(self, population: int) -> SearchLearner:
         alone, chunk = independent(self.actor), min(population + 1, CHUNK)
-        given = self.init, alone.act, alone.greedy, self.actor, self.actors, self.tell, self.mean, self.with_mean
+        given = (
+            self.init,
+            alone.act,
+            alone.act_deterministic,
+            self.actor,
+            self.actors,
+            self.tell,
+            self.mean,
+            self.with_mean,
+        )
         learner = SearchLearner(*given, chunk=chunk, stored=True, draw=self.sample, together=True)
         if not self.trained:
             return learner

@@ -37,7 +37,16 @@ class EsLearner:
 
     def learner(self) -> SearchLearner:
         alone = independent(self.agent)
-        given = self.init, alone.act, alone.greedy, self.agent, self.sample, self.tell, self.mean, self.with_mean
+        given = (
+            self.init,
+            alone.act,
+            alone.act_deterministic,
+            self.agent,
+            self.sample,
+            self.tell,
+            self.mean,
+            self.with_mean,
+        )
         learner = SearchLearner(*given, chunk=self.chunk, cap=self.cap, pairs=True)
         return learner._replace(watches=True, watch=self.watch) if self.normalises else learner
 

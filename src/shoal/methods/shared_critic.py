@@ -25,7 +25,7 @@ METRICS = ("loss/critic", "value/mean", "value/target")  # of a joint update, [N
 
 
 class Actor(NamedTuple):
-    """The state of one member; td3's `greedy` takes it like its own `Learned`."""
+    """The state of one member; td3's `act_deterministic` takes it like its own `Learned`."""
 
     policy: Any
     target_policy: Any

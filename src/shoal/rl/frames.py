@@ -92,16 +92,18 @@ def stacking(agent: Agent, spec: Spec, count: int) -> Agent:
         action, inner, extras = agent.act(learned, hyper, obs, carry.inner, key)
         return action, carry._replace(inner=inner), extras
 
-    def greedy(learned: PyTree, obs: jax.Array, carry: Seen) -> tuple[jax.Array, Seen]:
+    def act_deterministic(learned: PyTree, obs: jax.Array, carry: Seen) -> tuple[jax.Array, Seen]:
         obs, carry = look(obs, carry)
-        action, inner = agent.greedy(learned, obs, carry.inner)
+        action, inner = agent.act_deterministic(learned, obs, carry.inner)
         return action, carry._replace(inner=inner)
 
     def value(learned: PyTree, obs: jax.Array, carry: Seen) -> jax.Array:
         assert agent.value is not None
         return agent.value(learned, look(obs, carry)[0], carry.inner)
 
-    return agent._replace(act=act, greedy=greedy, carry=carry, value=value if agent.value else None)
+    return agent._replace(
+        act=act, act_deterministic=act_deterministic, carry=carry, value=value if agent.value else None
+    )
 
 
 def of_rollout(seen: Seen, obs: jax.Array, is_first: jax.Array) -> tuple[jax.Array, PyTree, jax.Array]:

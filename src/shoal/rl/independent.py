@@ -17,8 +17,8 @@ def independent(agent: Agent) -> Learner:
     def act(population: Population, obs: jax.Array, carry: PyTree, keys: jax.Array) -> tuple[jax.Array, PyTree, PyTree]:
         return jax.vmap(agent.act)(population.members.learned, population.hyper, obs, carry, keys)
 
-    def greedy(population: Population, obs: jax.Array, carry: PyTree) -> tuple[jax.Array, PyTree]:
-        return jax.vmap(agent.greedy)(population.members.learned, obs, carry)
+    def act_deterministic(population: Population, obs: jax.Array, carry: PyTree) -> tuple[jax.Array, PyTree]:
+        return jax.vmap(agent.act_deterministic)(population.members.learned, obs, carry)
 
     def update(population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, Metrics]:
         members, metrics = jax.vmap(agent.update)(population.members, population.hyper, rollout, keys)
@@ -28,4 +28,4 @@ def independent(agent: Agent) -> Learner:
         assert agent.value is not None
         return jax.vmap(agent.value)(population.members.learned, obs, carry)
 
-    return Learner(init, act, greedy, update, agent, value=value if agent.value else None)
+    return Learner(init, act, act_deterministic, update, agent, value=value if agent.value else None)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from shoal.core.errors import BadField, unknown
-from shoal.core.spec import Continuous, Discrete, MultiDiscrete
+from shoal.core.spec import Box, Discrete, MultiDiscrete
 from shoal.core.user_code import call_own, import_from
 from shoal.rl.images import Impala, MinAtar, NatureCNN
 from shoal.rl.initialisers import orthogonal
@@ -264,7 +264,7 @@ class PolicyHead(nn.Module):
         """legal: lowers the logits of illegal choices."""
         width = outputs(self.space)
         x = MLP(self.layers, width, self.activation, 0.01, precision=self.precision)(x)
-        if isinstance(self.space, Continuous):
+        if isinstance(self.space, Box):
             log_std = self.param("log_std", nn.initializers.constant(self.log_std_init), (width,))
             log_std = held_within(log_std, *LOG_STD)
             return Normal(x, jnp.broadcast_to(log_std, x.shape))

@@ -11,7 +11,7 @@ import optax
 
 from shoal.core import tree
 from shoal.core.errors import BadField, check_least
-from shoal.core.spec import Continuous
+from shoal.core.spec import Box
 from shoal.core.types import Agent, Hyper, Member, Metrics, PyTree, Rollout
 from shoal.rl import replay_buffer as ring
 from shoal.rl.batching import per_member, repeat
@@ -51,7 +51,7 @@ class TwinCritics:
 
     def __init__(self, spec: Spec, config: TwinConfig, agent: str, outputs: int):
         """outputs: of the policy's network, per component of an action. Raises BadInput where something does not fit."""
-        if not isinstance(spec.action, Continuous):
+        if not isinstance(spec.action, Box):
             problem = "needs continuous actions, and this environment's are discrete"
             raise BadField("agent", problem, "take dqn or ppo", value=agent)
         check(config)
@@ -137,7 +137,7 @@ def agent(
     hyper: Hyper,
     init: Callable,
     act: Callable,
-    greedy: Callable,
+    act_deterministic: Callable,
     improve: Callable,
     n: int = 1,
     frames: int = 1,
@@ -150,7 +150,7 @@ def agent(
     return Agent(
         init,
         act,
-        greedy,
+        act_deterministic,
         off_policy_update(config, improve, n, frames),
         carry=lambda shape: (),
         hyper=hyper,

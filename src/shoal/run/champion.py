@@ -21,7 +21,7 @@ from shoal.core.errors import STRUCTURE, BadInput
 from shoal.core.keys import derive, jax_key
 from shoal.core.population import of_row
 from shoal.core.schema import build
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Leaf, MultiDiscrete, Spec, describe, each
+from shoal.core.spec import ActionSpace, Box, Discrete, Leaf, MultiDiscrete, Spec, describe, each
 from shoal.core.types import PyTree
 from shoal.experiment.build import policy_factory_of
 from shoal.experiment.experiment import Experiment
@@ -33,7 +33,7 @@ from shoal.members.acting import PolicyFactory
 from shoal.run import checkpoint
 from shoal.run.members import Saved, read_members
 
-KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Continuous)}
+KINDS: dict[str, Any] = {kind.__name__: kind for kind in (Discrete, MultiDiscrete, Box)}
 
 
 class Champion:
@@ -71,7 +71,7 @@ class Champion:
 
         state: the recurrent state that the last call returned; None when episodes start, and for policies without one
         episode_start: bool [B], True where an episode starts and the recurrent state is reset
-        deterministic: True for greedy actions (the mode of the policy), False to sample
+        deterministic: True for deterministic actions (the mode of the policy), False to sample
 
         Returns the action in the environment's space and dtype, [B, ...] for a batch, and the next state. Raises BadInput
         for observations of another shape or missing keys, and if the spec is unknown.
@@ -90,10 +90,10 @@ class Champion:
         if episode_start is not None:
             carry = tree.where(np.broadcast_to(np.asarray(episode_start, bool), axes or (1,)), fresh, carry)
         if deterministic:
-            action, carry = self.policy.greedy(self.learned, batch, carry)
+            action, carry = self.policy.act_deterministic(self.learned, batch, carry)
         else:
             key = jax_key(derive((self.experiment.seed,), "predict", self._sampled))
-            action, carry = self.policy.sampled(self.learned, batch, carry, key)
+            action, carry = self.policy.act_stochastic(self.learned, batch, carry, key)
             self._sampled += 1
         action = np.asarray(action).astype(self.spec.action.native)
         return action if axes else action[0], carry if jax.tree.leaves(carry) else None

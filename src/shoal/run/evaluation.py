@@ -34,7 +34,7 @@ def evaluate(
     levels: str | None = None,
     member: int | None = None,
     generation: int | None = None,
-    sampled: bool = False,
+    stochastic: bool = False,
 ) -> dict[str, Any]:
     """Evaluate the champion on held-out episodes.
 
@@ -46,7 +46,7 @@ def evaluate(
     trust_code: import code that the run names
     levels: train, validation or test, for a run with levels; by default test
     member, generation: evaluate this member instead, see `load_champion`
-    sampled: sample actions instead of taking the setting of the run (`fitness.actions`)
+    stochastic: sample actions instead of taking the setting of the run (`fitness.deterministic`)
     """
     if episodes < 1:
         raise BadField("episodes", "must be at least 1", value=episodes)
@@ -54,7 +54,7 @@ def evaluate(
         raise BadField("seed", "must be at least 0", value=seed)
     prepare()
     champion = load_champion(run, trust_code, member, generation)
-    experiment = with_sampled_actions(champion.experiment) if sampled else champion.experiment
+    experiment = with_stochastic_actions(champion.experiment) if stochastic else champion.experiment
     if levels is not None:
         if champion.experiment.levels is None:
             raise BadField("levels", f"{run} was trained without levels", value=levels)
@@ -80,8 +80,8 @@ def evaluate(
     return statistics(returns) | exact | extremes | {"selection_fitness": champion.fitness}
 
 
-def with_sampled_actions(e: Experiment) -> Experiment:
+def with_stochastic_actions(e: Experiment) -> Experiment:
     """Return the experiment with sampled actions in evaluations. Raises BadInput if members have none."""
-    made = replace(e, fitness=replace(e.fitness, actions="sampled"))
+    made = replace(e, fitness=replace(e.fitness, deterministic=False))
     check(made)
     return made

@@ -137,7 +137,7 @@ def check_evaluation(t: Trainee) -> None:
     t.train(member, 1)
     returns = member.evaluate(SEEDS)
     assert np.isfinite(returns).all(), f"evaluate gave {returns.tolist()} for weights that are finite"
-    wrong = "two evaluations with the same seeds differ: it must be greedy, and seed episodes"
+    wrong = "two evaluations with the same seeds differ: it must be deterministic, and seed episodes"
     assert np.array_equal(member.evaluate(SEEDS), returns), wrong
     other = t.member(TrainerState(t.expected[0].learned, {}), seed=9).evaluate(SEEDS)
     assert np.array_equal(other, returns), "an evaluation depends on something that is not in `learned`"

@@ -71,7 +71,7 @@ class RemoteTrainer:
         return np.array(answer["returns"], np.float64)
 
     def act(self, obs: np.ndarray) -> np.ndarray:
-        """The greedy actions [B, ...] for observations [B, ...]."""
+        """The deterministic actions [B, ...] for observations [B, ...]."""
         return self._call("act", {"obs": obs})[1]["action"]
 
     def export(self, path: Path) -> list[str]:

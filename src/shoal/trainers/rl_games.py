@@ -143,7 +143,7 @@ class RlGames(adapter.Adapter):
         return done, self._episodes.values, metrics | {"info/last_lr": float(algo.last_lr)}
 
     def _act(self, obs: np.ndarray) -> np.ndarray:
-        """The greedy actions [B, ...] for observations [B, ...] as the environment gives them."""
+        """The deterministic actions [B, ...] for observations [B, ...] as the environment gives them."""
         action = self.algo.preprocess_actions(self._greedy(self.algo.obs_to_tensors(obs)))
         return action.cpu().numpy() if isinstance(action, torch.Tensor) else action
 

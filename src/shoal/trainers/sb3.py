@@ -211,7 +211,7 @@ class Sb3(adapter.Adapter):
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
     def _greedy(self, obs: Any, carry: Any = None, first: Any = None, **masks: Any) -> tuple[np.ndarray, Any]:
-        """The greedy actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
+        """The deterministic actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
 
         first: bool [B], where episodes begin. masks: `action_masks` [B, choices], of an algorithm that heeds them
         """

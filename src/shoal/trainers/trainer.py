@@ -66,7 +66,7 @@ class Trainer(Protocol):
         """Train for at least `steps` environment steps; more where updates need whole rollouts."""
 
     def evaluate(self, seeds: Sequence[int]) -> Sequence[float]:
-        """Returns of one episode per seed: rewards as the environment gives them, greedy actions, frozen weights and
+        """Returns of one episode per seed: rewards as the environment gives them, deterministic actions, frozen weights and
         normalisers. An episode depends on its own seed alone: of gymnasium's environments it is the one that
         `reset(seed=seed)` begins. It changes nothing that `get_state` shows."""
 
@@ -94,4 +94,4 @@ class Trainer(Protocol):
     # def load(self, path): optional; the opposite of `export`: go on from a model that its own library has saved. Raises
     #     ValueError for one that does not fit
     # def act(self, obs): optional; observations [B, ...] as the environment gives them, of the shape in `spec`, and not
-    #     normalised -> the greedy actions [B, ...], those that `evaluate` plays
+    #     normalised -> the deterministic actions [B, ...], those that `evaluate` plays

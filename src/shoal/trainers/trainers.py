@@ -22,7 +22,7 @@ from shoal.core.errors import BadField, unknown
 from shoal.core.interrupts import attend
 from shoal.core.schema import convert
 from shoal.core.space import Range
-from shoal.core.spec import ActionSpace, Continuous, Discrete, Spec
+from shoal.core.spec import ActionSpace, Box, Discrete, Spec
 from shoal.core.types import Hyper
 from shoal.trainers.jobs import side_by_side
 from shoal.trainers.process import Recipe, TrainerProcess, limited
@@ -171,7 +171,7 @@ def _spec(description: Any) -> Spec | None:
             case {"kind": "discrete", "n": n, **other} if other.keys() <= {"start"}:
                 made = Discrete(int(n), start=int(description["action"].get("start", 0)))
             case {"kind": "continuous", "low": low, "high": high, **other} if not other and len(low) == len(high):
-                made = Continuous(tuple(map(float, low)), tuple(map(float, high)))
+                made = Box(tuple(map(float, low)), tuple(map(float, high)))
         shape, dtype = tuple(index(n) for n in description["obs_shape"]), np.dtype(str(description["obs_dtype"]))
         if made and dtype.kind in "biuf" and all(n > 0 for n in (*shape, *made.shape, getattr(made, "n", 1))):
             return Spec(shape, dtype.name, made)

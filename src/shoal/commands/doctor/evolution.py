@@ -15,7 +15,7 @@ from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.env_parameters import split
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.space import Range
-from shoal.core.spec import ActionSpace, Continuous
+from shoal.core.spec import ActionSpace, Box
 from shoal.environments.device import DeviceEnvironment, with_values
 from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
@@ -184,6 +184,6 @@ def _differ(tree: Any) -> bool:
 
 def _random(space: ActionSpace, rng: np.random.Generator) -> np.ndarray:
     """Return a random action in the range of agents."""
-    if isinstance(space, Continuous):
+    if isinstance(space, Box):
         return rng.uniform(-1, 1, space.shape).astype(np.float32)
     return np.asarray(rng.integers(getattr(space, "nvec", None) or space.n), np.int32)  # type: ignore[union-attr]

@@ -74,7 +74,7 @@ class DeviceEpisodes(WholeEpisodes):
         step_all = jax.vmap(jax.vmap(lambda *arguments: step_once(environment, *arguments)))
         obs, state = jax.vmap(jax.vmap(environment.reset))(stream(keys, "reset"))
         streams = {"step": stream(keys, "step")}
-        if not self._evaluation.greedy:
+        if not self._evaluation.deterministic:
             streams["act"] = stream(keys[:, 0], "act")
         zeros = jnp.zeros(keys.shape, jnp.float32)
 
@@ -85,8 +85,8 @@ class DeviceEpisodes(WholeEpisodes):
         def step(carried: tuple) -> tuple:
             state, obs, carry, shared, values, length, alive, t = carried
             now = at(streams, t)
-            if self._evaluation.greedy:
-                action, carry = self._learner.greedy(population, obs, carry)
+            if self._evaluation.deterministic:
+                action, carry = self._learner.act_deterministic(population, obs, carry)
             else:
                 action, carry, _ = self._learner.act(population, obs, carry, now["act"])
             inside = to_bounds(environment.spec.action, action)

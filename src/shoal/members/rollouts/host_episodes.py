@@ -99,8 +99,8 @@ class HostEpisodes(WholeEpisodes):
     def _play_members(
         self, population: Population, obs: PyTree, carry: PyTree, keys: jax.Array, turn: jax.Array
     ) -> Any:
-        if self._evaluation.greedy:
-            return self._learner.greedy(population, obs, carry)
+        if self._evaluation.deterministic:
+            return self._learner.act_deterministic(population, obs, carry)
         return self._learner.act(population, obs, carry, at(keys, turn))[:2]
 
     def _step(self, vector: VectorEnv, action: np.ndarray) -> tuple[Any, InfoOf]:
