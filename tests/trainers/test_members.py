@@ -410,7 +410,9 @@ def test_the_champion_acts(whole: Path) -> None:
     assert champion.predict(obs[0])[0] == action[0]
     with pytest.raises(BadInput, match="deterministic actions only"):
         champion.predict(obs, deterministic=False)
-    with pytest.raises(BadInput, match="fitness.deterministic = False: trainers are evaluated with deterministic actions"):
+    with pytest.raises(
+        BadInput, match="fitness.deterministic = False: trainers are evaluated with deterministic actions"
+    ):
         library.evaluate(whole, trust_code=True, stochastic=True)
     other = load_champion(whole, trust_code=True, member=1)
     np.testing.assert_array_equal(other.predict(obs)[0], (obs @ other.learned["w"]).argmax(1))

@@ -183,7 +183,7 @@ def load_champion(
         return _member(champion, saved, int(np.argmax(np.nan_to_num(saved.fitness, nan=-np.inf))))
     if member not in saved.uid:
         here = ", ".join(map(str, sorted(saved.uid)))
-        problem = f"has no member {member} in the checkpoint after {saved.generation + 1} generations; it has: {here}"
+        problem = f"has no member {member} in the checkpoint of generation {saved.generation + 1}; it has: {here}"
         raise BadInput(f"{run} {problem}")
     return _member(champion, saved, saved.uid.index(member))
 

@@ -32,7 +32,7 @@ def read_members(run: Path, generation: int | None = None) -> Saved:
     checkpoints = Checkpoints(run / "checkpoints", 1, Staging(run, "unused"))
     if generation is not None and generation not in (kept := checkpoints.generations()):
         here = ", ".join(str(each + 1) for each in kept) or "none"
-        problem = f"has no checkpoint after {generation + 1} generations, but after {here}"
+        problem = f"has no checkpoint of generation {generation + 1}, but of {here}"
         raise BadInput(f"{run} {problem}{_remedy(generation, kept)}")
     generation, shards = checkpoints.arrays(generation)  # by name in order, all of one size
     arrays = next(iter(shards.values()))

@@ -206,15 +206,17 @@ def _load(c: Context, generation: int, first: State) -> State:
     ends_by, over = c.experiment.ends_by, c.plan.progress(done, totals.steps + tested, totals.seconds) >= 1
     if (done > c.experiment.generations and ends_by != ["time_limit"]) or (over and c.files.result()):
         more = {
-            "generations": "more of them with --generations",
+            "generations": "more generations with --generations",
             "budget": f"a larger budget than {totals.steps + tested:,} with --set budget=N",
             "time_limit": f"a longer time limit than {totals.seconds:.3g} s with --time-limit",
         }
-        raise BadInput(f"{run_dir} has done {done} generations; give it {' and '.join(more[x] for x in ends_by)}")
+        raise BadInput(
+            f"{run_dir} has ended with generation {done}; to go on, give it {' and '.join(more[x] for x in ends_by)}"
+        )
     if (reached := c.experiment.stop.reached(totals.trend)) and c.files.result():
         field = reached.partition(" ")[0]
         advice = f"raise it with --set {field}=N, or write null for none"
-        raise BadInput(f"{run_dir} has reached {reached} after {done} generations; {advice}")
+        raise BadInput(f"{run_dir} has reached {reached} in generation {done}; {advice}")
     if not c.plan.kind.resumes_exactly:
         c.control.note("host environments cannot be saved: the run goes on with new episodes")
     return first._replace(
