@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from shoal import Evolver
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import to_resume
 
@@ -15,8 +12,3 @@ def test_a_command_is_shown_whole_and_a_value_by_its_ends() -> None:
     place, value = Path("/somewhere") / ("a folder with spaces " * 9) / "run", "word " * 40
     said = str(BadInput(f"note = {value!r}: it holds a run; `{to_resume(place)}` continues it"))
     assert to_resume(place) in said and value not in said and " ... " in said
-
-
-def test_whoever_catches_value_errors_catches_bad_input() -> None:
-    with pytest.raises(ValueError, match="must be at least 1"):
-        Evolver({"rate": [0.0, 1.0]}, population=0)

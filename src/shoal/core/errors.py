@@ -21,7 +21,7 @@ CHOOSE = "write choices of structures as config: {layers: {choices: [[64, 64], [
 SCHEDULED = ("learning_rate", "clip_range")  # which RL Zoo lets fall to 0 as lin_VALUE
 
 
-class BadInput(ValueError):
+class BadInput(Exception):
     """Invalid input of the user; the message says what is wrong, where, and what is allowed.
 
     file, line: where that stands, once it is known. Of long values in the message only the ends are shown.
