@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import others_slow
 from support.prose import cells, sentences, words
 from support.runs import build_run
 
@@ -253,13 +254,13 @@ def test_experiments_can_be_built(path: Path) -> None:
 
 
 STUDIES = [
-    pytest.param(path, marks=pytest.mark.slow if path.stem in ("mazes", "mazes-by-heart", "reward-weights") else ())
-    for path in sorted([*ROOT.glob("experiments/studies/*.yaml"), *ROOT.glob("benchmarks/studies/*.yaml")])
+    path for folder in ("experiments", "benchmarks") for path in sorted((ROOT / folder / "studies").glob("*.yaml"))
 ]
+QUICK = [path for path in STUDIES if "experiments" in path.parts and path.stem != "mazes"]
 
 
 @pytest.mark.filterwarnings("ignore")  # of importing brax
-@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", others_slow(STUDIES, *QUICK), ids=lambda path: path.stem)
 def test_studies_have_equal_budgets(path: Path) -> None:
     budgets(read_study(path))
 

@@ -152,7 +152,7 @@ def mutations_of(texts: list[str]) -> st.SearchStrategy[bytes]:
     return st.builds(mutated_text, st.randoms(), st.sampled_from(texts))
 
 
-@examples(200, 2000)
+@examples(100, 2000)
 def test_mutated_experiments(tmp_path: Path, examples: int) -> None:
     """They are read, and what is read is planned."""
 
@@ -327,7 +327,7 @@ def plan(path: Path) -> Any:
     return len(planned)
 
 
-@examples(100, 800)
+@examples(50, 800)
 def test_mutated_study_files(tmp_path: Path, examples: int) -> None:
     def planned(data: bytes) -> bool:
         (path := tmp_path / "s.yaml").write_bytes(data)

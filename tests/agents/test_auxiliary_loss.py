@@ -44,8 +44,9 @@ def test_what_is_wrong_with_one_is_said(auxiliary_loss: Any, said: Said) -> None
     said(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("compiled_when_called")  # nothing is evaluated
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["with first", "without first"])
+@pytest.mark.parametrize("first", [0, 1], ids=["with first", "without first"])
 def test_members_with_and_without_it_are_one_population(tmp_path, monkeypatch: pytest.MonkeyPatch, first: int):
     """The metric of those that have none is left blank."""
     (tmp_path / "own_loss.py").write_text("def loss(batch, distribution):\n    return distribution.entropy()\n")

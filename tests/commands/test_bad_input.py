@@ -407,7 +407,7 @@ LONG = {
 
 
 @pytest.mark.parametrize("field", sorted(known.name for known in fields(Experiment)))
-@pytest.mark.parametrize("kind", LONG)
+@pytest.mark.parametrize("kind", every_slow(LONG, 1))
 def test_long_values_are_shortened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str, kind: str) -> None:
     """No experiment survives these, and every message about them is short."""
     monkeypatch.chdir(tmp_path)

@@ -28,6 +28,7 @@ def test_every_experiment_is_listed_with_what_it_is() -> None:
     assert told["cartpole"] and len(files) == len(lines) - 2
 
 
+@pytest.mark.slow
 def test_one_is_trained_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     few = settings(generations=1, final_episodes=1)

@@ -373,17 +373,17 @@ def test_schedule(six: Path, kind: str) -> None:
 
 def test_replay_follows_the_schedule(six: Path, tmp_path: Path) -> None:
     run = tmp_path / "again"
-    outcome = shoal("replay", six, "--run-dir", run, "--population", "2")
+    outcome = shoal("replay", six, "--run-dir", run, "--population", "4")
     assert (outcome.code, outcome.err) == (0, "")
     expected = schedule(six)
     followed = rows(run / "lineage.jsonl")
-    assert len(followed) == 2 * len(expected)
+    assert len(followed) == 4 * len(expected)
     for row in followed:
         wanted = expected[row["generation"]]
         assert row["hyper"] == {name: wanted[name] for name in row["hyper"]}
         assert row["parent"] == row["uid"]
     one, other = (load(path / "experiment.yaml") for path in (six, run))
-    assert (other.seed, other.generations, other.population) == (one.seed + 1, len(expected), 2)
+    assert (other.seed, other.generations, other.population) == (one.seed + 1, len(expected), 4)
     assert (other.interval, other.env, other.config) == (one.interval, one.env, one.config)
     assert json.loads((run / "result.json").read_text())["champion"] is not None
 

@@ -354,6 +354,7 @@ def test_nobody_copies_who_is_alone_before_burn_in_is_over() -> None:
     assert "never takes effect: burn_in = 2,000 steps last until one member is left (generation 10 of 20)" in told
 
 
+@pytest.mark.slow
 def test_no_rung_in_the_dry_run() -> None:
     """It has two generations: where members ended after the first, they would seem to have diverged."""
     bare = DRY | {"config": CONFIG | {"layers": []}}
@@ -361,11 +362,12 @@ def test_no_rung_in_the_dry_run() -> None:
     assert "diverged" not in marked(findings, "!") and "selection bias of the best of 2" in str(findings)
 
 
-def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_else_the_steps_would_do(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """The flags that it names are an experiment of as many steps, whose agent has the default hyperparameters."""
     (finding,) = about(checks.one_agent, population=4, generations=5)
     assert finding.mark == "✓"
     flags = finding.text[finding.text.index("--") :].split()
+    monkeypatch.setattr(dry_run, "dry_run", lambda parts: [])
     with pytest.raises(SystemExit) as stop:
         given = ["--set", f"config={json.dumps(CONFIG)}", "fitness.episodes=2", "fitness.step_limit=60"]
         main(["doctor", "--env", "CartPole-v1", "--interval", "64", *given, *flags])

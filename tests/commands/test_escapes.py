@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import others_slow
 from support.mutations import restored
 from support.runs import COMMAND, shoal
 from support.whole_run import write_whole_run
@@ -42,6 +43,7 @@ FORGED: dict[str, Any] = {
     "options": {"env_options": {EVIL: 1}}, "levels": {"levels": {EVIL: 1}}, "processes": {"processes": {EVIL: 1}},
 }  # fmt: skip
 
+FIRST = ("env", "agent", "method.name", "select", "init_from", "config", "space", EVIL)
 UNTOLD = ("trainer", "workspace", "worker")  # something else is wrong first
 
 
@@ -72,7 +74,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_whole_run(tmp_path_factory.mktemp("escapes") / "run")
 
 
-@pytest.mark.parametrize("name", FORGED, ids=[name.replace(EVIL, "unknown") for name in FORGED])
+@pytest.mark.parametrize("name", others_slow(FORGED, *FIRST), ids=[name.replace(EVIL, "unknown") for name in FORGED])
 def test_experiments(run: Path, name: str) -> None:
     change = FORGED[name] if isinstance(FORGED[name], dict) else {name: FORGED[name]}
     with restored(run):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support.cases import others_slow
 from support.forged import forged, loud
 from support.mutations import at_most
 from support.runs import SETTINGS, shoal
@@ -149,7 +150,7 @@ def test_every_command_is_here() -> None:
     assert {command.__name__ for command in cli.COMMANDS} == {*LOADING, *READING}
 
 
-@pytest.mark.parametrize("code", CODE)
+@pytest.mark.parametrize("code", others_slow(CODE, "everything", "method"))
 def test_no_command_runs_code_of_a_run_unasked(place: Path, code: str) -> None:
     heard = opened(place, CODE[code])
     for name, calls in LOADING.items():

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.cases import others_slow
 from support.runs import flags, shoal, start
 from support.whole_run import write_whole_run
 
@@ -96,7 +97,7 @@ def test_heard_while_packages_are_imported(tmp_path: Path, module: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["train", "evaluate"])
+@pytest.mark.parametrize("name", others_slow(["train", "evaluate"], "train"))
 def test_heard_while_a_program_is_compiled(tmp_path: Path, name: str) -> None:
     """One that never ends: nobody waits for it, and of a new run nothing is left."""
     run = tmp_path / "run"

@@ -142,6 +142,7 @@ def test_bad_layouts(tmp_path: Path, changes: dict[str, Any], said: Said) -> Non
 # ------------------------------------------------------------------------------------------------- mpi
 
 
+@pytest.mark.slow
 def test_mpi_gives_the_same_run(four: Path, tmp_path: Path) -> None:
     """Bit for bit: weights, lineage, metrics and result."""
     over_mpi(2, tmp_path / "run")
@@ -426,6 +427,7 @@ def test_two_workers_at_once(tmp_path: Path) -> None:
     assert shoal("evaluate", tmp_path / "workers" / "b", "--episodes", 2).code == 0
 
 
+@pytest.mark.slow
 def test_nobody_copies_what_may_still_be_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that ends before it has saved a generation lives it again, and otherwise: for now there are others."""
     chance = {"select": "tournament", "seed": 1}

@@ -43,10 +43,8 @@ def noted(programs: list[str], compile_: Callable) -> Callable:
     return compiled
 
 
-SLOW = ("two_shards", "host", "halving", "drawn")
-
-
-@pytest.mark.parametrize("case", [pytest.param(x, marks=pytest.mark.slow) if x in SLOW else x for x in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_runs_are_compiled_once_and_equal_those_of_train(
     tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from support.cases import every_slow
 from support.messages import shown
 
 from shoal.commands import toy
@@ -95,7 +96,7 @@ def test_runs_repeat_and_seeds_differ():
     assert not np.array_equal(one.q, other.q)
 
 
-@pytest.mark.parametrize(("suffix", "head"), [("svg", b"<?xml"), ("pdf", b"%PDF")])
+@pytest.mark.parametrize(("suffix", "head"), every_slow([("svg", b"<?xml"), ("pdf", b"%PDF")], 1))
 def test_figure(tmp_path, once, suffix, head):
     path = tmp_path / "new folder" / f"toy.{suffix}"
     toy.figure(path)

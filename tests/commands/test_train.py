@@ -376,6 +376,7 @@ def test_keep_changes_nothing(tmp_path: Path) -> None:
     assert len(set(starts)) == 4
 
 
+@pytest.mark.slow
 def test_a_single_member(tmp_path: Path) -> None:
     train(tiny(tmp_path / "r", population=1, select="keep"))
     assert [row["uid"] for row in rows(tmp_path / "r/lineage.jsonl")] == [0, 0]
@@ -544,6 +545,7 @@ def test_training_leaves_numpys_random_numbers_alone(tmp_path: Path) -> None:
     assert np.random.random() == expected
 
 
+@pytest.mark.slow
 def test_every_program_is_compiled_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

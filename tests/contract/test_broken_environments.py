@@ -190,6 +190,7 @@ def test_a_class_that_is_not_registered(gym: str, tmp_path: Path, monkeypatch: p
     assert refused(f"{HERE}:Broken", tmp_path).startswith(f"failed: ZeroDivisionError: division by zero {OWN}")
 
 
+@pytest.mark.slow
 def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the first checkpoint what there is stays, and the line says how to go on; however often it fails."""
     monkeypatch.setattr(Broken, "ill", "step")

@@ -250,6 +250,7 @@ def weighed(g: float = 10.0, effort: float = 0.001, length: int = EPISODE) -> De
     return DeviceEnvironment(usual.spec, usual.reset, step)
 
 
+@pytest.mark.slow
 def test_gravity_and_a_weight_of_the_reward_evolve_and_do_not_count(tmp_path: Path) -> None:
     """In training an effort costs so much that no return is above the least that the pendulum as it is can give."""
     least = -EPISODE * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)

@@ -328,7 +328,7 @@ RESTING = [
 ]
 
 
-@pytest.mark.parametrize(("env", "options"), RESTING)
+@pytest.mark.parametrize(("env", "options"), others_slow(RESTING, *RESTING[:-1]))
 def test_copies_that_rest_change_nothing_for_the_others(env, options):
     """Nor do they end, or say what is no number; and with the next reset they are there again."""
     if env.startswith("envpool"):

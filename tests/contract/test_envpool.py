@@ -51,7 +51,7 @@ TASKS = [
 
 
 @installed
-@pytest.mark.parametrize(("env", "task", "options", "limit"), TASKS)
+@pytest.mark.parametrize(("env", "task", "options", "limit"), others_slow(TASKS, *TASKS[:2]))
 def test_ends(env, task, options, limit):
     """Against envpool's own steps, where the observation after an end comes a step later, and has no reward."""
     environment, seeds = opened(f"envpool:{env}", **options), [3, 1, 4, 1]

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.shards import gradient_trained, sampled
 
 from shoal.core.spec import Discrete, Spec
@@ -108,7 +109,7 @@ def tells(learner: SearchLearner) -> SearchLearner:
     return learner._replace(actors=actors)
 
 
-@pytest.fixture(params=["device", "host"])
+@pytest.fixture(params=others_slow(["device", "host"], "device"))
 def world(request: pytest.FixtureRequest) -> Iterator[Any]:
     gymnasium.register("shoal-test/Coins-v0", HostWorld)
     heard.clear()

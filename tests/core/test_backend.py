@@ -66,6 +66,7 @@ AGENTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trace_cache")
 def test_a_run_computes_inside(tmp_path: Path, given_back: None) -> None:
     seen: list[set[str]] = []

@@ -58,6 +58,7 @@ class Once(Callback):
         return event.generation != self.last
 
 
+@pytest.mark.slow
 def test_members_of_two_structures(straight: Path, tmp_path: Path) -> None:
     """Each keeps its own, which is recorded; a run that goes on equals one that never stopped."""
     run = tmp_path / "run"
@@ -124,6 +125,7 @@ def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     same_run(tmp_path / "run", tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_members_of_unequal_rollouts_make_equal_steps() -> None:
     """Two of three members are left: half as much again would be three short rollouts and one and a half long ones."""
     halving = HALVING | {"rungs": [0.4]}

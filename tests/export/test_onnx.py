@@ -68,19 +68,18 @@ CASES |= {
     "nature_cnn": {"name": "dqn", "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": "nature_cnn"},
     "channels first": {"name": "policy", "actions": "discrete", "obs": (2, 36, 36), "network": "nature_cnn"},
 }
-SLOW: dict[str, dict[str, Any]] = {
+QUICK = ("ppo-discrete", "ppo-continuous", "dqn-discrete", "es-discrete", "lstm-continuous", "frames", "nature_cnn")
+CASES |= {
     f"{name} {network}": {"name": name, "actions": "discrete", "obs": IMAGE, "dtype": "uint8", "network": network}
     for name, network in (("ppo", "nature_cnn"), ("ppo", "impala"), ("dqn", "impala"), ("policy", "impala"))
 }
-SLOW |= {"lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "lstm_hidden_size": 5}}
-SLOW |= {x: {"name": "ppo", "actions": "continuous", "activation": x} for x in ("relu", "elu", "swish", "gelu")}
+CASES |= {"lstm-multi_discrete": {"name": "policy", "actions": "multi_discrete", "lstm_hidden_size": 5}}
+CASES |= {x: {"name": "ppo", "actions": "continuous", "activation": x} for x in ("relu", "elu", "swish", "gelu")}
 
 
-@pytest.mark.parametrize(
-    "case", [*CASES.values(), *(pytest.param(x, marks=pytest.mark.slow) for x in SLOW.values())], ids=[*CASES, *SLOW]
-)
-def test_a_file_acts_as_its_champion(tmp_path: Path, case: dict[str, Any]) -> None:
-    champion, file = made(**case), tmp_path / "policy.onnx"
+@pytest.mark.parametrize("case", others_slow(CASES, *QUICK))
+def test_a_file_acts_as_its_champion(tmp_path: Path, case: str) -> None:
+    champion, file = made(**CASES[case]), tmp_path / "policy.onnx"
     assert write_onnx(champion, file) <= 1e-5
     same_actions(file, champion)
     model = onnx.load(file)

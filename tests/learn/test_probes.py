@@ -9,7 +9,6 @@ import jax
 import numpy as np
 import pytest
 from support import probes
-from support.cases import others_slow
 from support.shards import gradient_trained
 
 import shoal
@@ -57,10 +56,12 @@ def near(got: np.ndarray, expected: Any, tolerance: float) -> None:
     np.testing.assert_allclose(got, np.broadcast_to(expected, got.shape), atol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_reward_to_come_is_discounted():
     near(values(trained(probes.delayed_reward(), 60), 0, 1), [DISCOUNT, 1], 0.05)
 
 
+@pytest.mark.slow
 def test_truncation_bootstraps():
     """Taken for a termination, the value would be that of 1 to 5 rewards: below 4.1."""
     shard = trained(probes.endless_reward(), 300, gae_lambda=0.95)
@@ -99,7 +100,8 @@ def test_actions_that_match_the_observation(actions, least):
     assert (shard.stats().fitness >= least).all(), shard.stats().fitness
 
 
-@pytest.mark.parametrize(("recurrent", "best"), others_slow([(0, 0.5), (4, 1)], (4, 1)))
+@pytest.mark.slow
+@pytest.mark.parametrize(("recurrent", "best"), [(0, 0.5), (4, 1)])
 def test_only_a_memory_recalls(recurrent, best):
     """Untrained members: about half of those that remember the cue happen to answer with its sign."""
     environment = probes.recall()
@@ -137,6 +139,7 @@ def test_learning_to_recall(name, memory, expected):
     near(shard.stats().fitness, expected, 0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("action", "rewards"), [(1, [0.25] * 3), (-1, [-0.25, 0.25, 0.25, 0.25, 0.25])])
 def test_both_goals_of_the_fork_are_worth_as_much(action, rewards):
     environment, key = probes.fork(), jax.random.key(0)
@@ -163,7 +166,8 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", others_slow(WAYS, "es"))
+@pytest.mark.slow
+@pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_learn(way, tmp_path):
     """Whoever does not look earns 0.5, or 0 where actions are continuous; all members learn, not one by luck."""
     actions = "discrete" if way == "dqn" else "continuous"

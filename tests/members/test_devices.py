@@ -185,6 +185,7 @@ def test_one_device_and_two_or_eight_give_the_same():
     assert apart == {"td3": 0, "dqn": 0}
 
 
+@pytest.mark.slow
 def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     """Where the device has a memory of its own: members and environments of all that are not at work."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")

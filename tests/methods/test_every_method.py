@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from support import reference
+from support.cases import others_slow
 from support.joint import SETTINGS, SPACE, SPEC
 from support.runs import tiny
 from support.tiny import same
@@ -234,7 +235,7 @@ def test_where_members_begin(name: str) -> None:
     assert not at_default["sampled"][:2].any() and at_default["sampled"][2].all() and at_default["default"].all()
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", others_slow(METHODS, "pbt", "successive_halving", "mf_pbt", "es", "independent"))
 def test_every_option_reaches_decisions_or_programs(name: str) -> None:
     """What it does there, other tests hold against papers and NumPy."""
     assert {field.name for field in fields(METHODS[name])} - BEFORE_AND_BESIDE == UNUSUAL[name].keys()

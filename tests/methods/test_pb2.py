@@ -226,6 +226,7 @@ def test_what_one_child_will_find_out_leaves_another_elsewhere_to_go() -> None:
     assert np.median(distances) > 0.01
 
 
+@pytest.mark.slow
 def test_it_follows_an_optimum_that_moves() -> None:
     """Fitness rises by 1 less the distance from an optimum: (0.2, 0.8, 0.5), which members come near to, then (0.8, 0.2,
     0.5). So it does with few rows, of which none is old. At random they would be 0.85 away, 0.4 is a seventh in each."""

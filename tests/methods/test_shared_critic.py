@@ -97,6 +97,7 @@ def test_members_that_are_not_trained_stay_as_they_are(trained):
         assert np.isfinite(x[:trained]).all() and np.isnan(x[trained:]).all() and x.shape == (N,)
 
 
+@pytest.mark.slow
 def test_an_actor_that_diverges_does_not_take_the_critics_along():
     """Nor the other actors; its own share of the batch is left out of what the critics learn from."""
     made = made_cem()

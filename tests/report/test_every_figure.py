@@ -14,6 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from markupsafe import Markup
+from support.cases import others_slow
 from support.synthetic_run import write_run
 from test_workspace import worker
 
@@ -61,7 +62,7 @@ def check_drawn(page: str) -> None:
     assert not re.search(r'="[^"]*\b(nan|inf)\b', shown, re.IGNORECASE)
 
 
-@pytest.mark.parametrize("members", [1, 2, 128, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("members", others_slow([1, 2, 128, 1000], 1, 2))
 def test_every_page(tmp_path: Path, members: int) -> None:
     generations, copies = GENERATIONS[members], members // 4
     run = with_champion(write_run(tmp_path / "runs" / "arm" / "0", members, generations), copies)
@@ -96,6 +97,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_run(tmp_path_factory.mktemp("crowd") / "run", 128, 30)
 
 
+@pytest.mark.slow
 @given(uid=st.integers(0, 127), generation=st.integers(0, 29))
 def test_the_line_of_any_champion_is_drawn_to_its_end(crowd: Path, uid: int, generation: int) -> None:
     """With a step from each of its generations to the next."""

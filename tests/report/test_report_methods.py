@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import every_slow
 from support.synthetic_run import write_about, write_dvd, write_independent, write_run, write_sampled
 from test_report import SECTIONS, Page, report
 from test_workspace import worker
@@ -230,7 +231,10 @@ def test_the_usual_method_is_said_too(tmp_path: Path) -> None:
     assert "Training run · pbt" in page.words
 
 
-@pytest.mark.parametrize("value", [None, float("nan"), "text", [], {}, [None], [1, 2, 3], [{}], -1, True])
+ODD: list[Any] = [float("nan"), "text", [None], None, [], {}, [1, 2, 3], [{}], -1, True]
+
+
+@pytest.mark.parametrize(("value",), every_slow(zip(ODD, strict=True), 3))
 @pytest.mark.parametrize("write", [write_sampled, write_dvd, write_independent])
 def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     run = write(tmp_path / "run", population=4, generations=4)

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from support.cases import others_slow
 from support.messages import Said
 from support.runs import tiny
 from support.tiny import agent_for
@@ -175,7 +174,8 @@ class Masked(gymnasium.Env):
         return obs, 1.0, self.steps == 2, False, info
 
 
-@pytest.mark.parametrize("agent", others_slow(["ppo", "dqn"], "ppo"))
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", ["ppo", "dqn"])
 def test_masks_of_an_info_in_a_run(agent: str, tmp_path: Path) -> None:
     """Members that make no illegal choice have the highest return there is, from the first generation on."""
     config = {"ppo": {"num_minibatches": 1}, "dqn": {"batch_size": 8, "learning_starts": 8, "buffer_size": 64}}[agent]

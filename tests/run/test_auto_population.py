@@ -78,6 +78,7 @@ def test_no_more_are_tried(monkeypatch: pytest.MonkeyPatch, free: int | None, wh
     assert found.stopped == why
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("four_free")
 def test_a_run_takes_that_many(said: Said, tmp_path: Path) -> None:
     """Its file has the number, with which it goes on, whatever the machine is by then."""

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.messages import Said, shown
 from support.runs import CONFIG, at_work, build_run, shoal, tiny
 
@@ -135,7 +136,7 @@ def champion_of(folder: Path, spec: Spec, fitness: float = 3.5, **settings: Any)
 
 
 @pytest.mark.parametrize("kind", SPACES)
-@pytest.mark.parametrize("shape", [(4,), (2, 3), ()])
+@pytest.mark.parametrize(("shape",), others_slow([((4,),), ((2, 3),), ((),)], ((4,),)))
 def test_acts_as_it_learned(tmp_path: Path, kind: str, shape: tuple[int, ...]) -> None:
     """On one observation or several, as the agent does, within the environment's own bounds."""
     spec = Spec(shape, "float32", SPACES[kind])

@@ -27,6 +27,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+@pytest.mark.slow
 def test_a_long_evaluation_is_abandoned_too(
     tmp_path: Path, clock: list[float], monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:

@@ -55,6 +55,7 @@ def policy_of(champion: Champion, game: Tables) -> np.ndarray:
     return np.asarray(champion.policy.probabilities(champion.learned, knowledge(game)), np.float64)
 
 
+@pytest.mark.slow
 def test_the_champion_is_the_least_exploitable_member_of_any_generation(run: Path) -> None:
     rows = [json.loads(line) for line in (run / "lineage.jsonl").read_text().splitlines()]
     result = json.loads((run / "result.json").read_text())

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.cases import others_slow
 from support.messages import Said
 from support.runs import Signals, flags, rows, same_run, shoal, tiny
 from support.synthetic_run import write_run
@@ -89,7 +88,8 @@ def test_fewer_members_make_the_same_steps(tmp_path: Path, changes: dict[str, An
     made_equal_steps(tmp_path / "run", train(halving(tmp_path / "run", **changes)).summary)
 
 
-@pytest.mark.parametrize("stop", others_slow([1, 2, 3], 2))
+@pytest.mark.slow
+@pytest.mark.parametrize("stop", [1, 2, 3])
 def test_a_run_that_is_stopped_at_a_rung_goes_on_bit_for_bit(tmp_path: Path, stop: int):
     with pytest.raises(Interrupted):
         train(halving(tmp_path / "parts"), callbacks=[Signals(stop, "train")])

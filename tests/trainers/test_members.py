@@ -306,7 +306,7 @@ def test_killed_processes_cost_intervals_and_no_bits(tmp_path: Path, times: int)
     assert not servers()
 
 
-@pytest.mark.parametrize("when", ["ready", "describe", "log", "train"])
+@pytest.mark.parametrize("when", others_slow(["ready", "describe", "log", "train"], "log", "train"))
 def test_a_process_that_is_killed_before_the_first_interval_is_started_again(
     whole: Path, tmp_path: Path, when: str
 ) -> None:
