@@ -15,9 +15,22 @@ import pytest
 from support.messages import Said, shown
 from support.parts import in_parts
 from support.runs import CONFIG, mpiexec, rows, same_run, tiny
+from support.tiny import agent_for
 
 import shoal
-from shoal import BadInput, Callback, Generation, Spec, evaluate, load_run, resume, train
+from shoal import (
+    Agent,
+    BadInput,
+    Callback,
+    Generation,
+    Selection,
+    Spec,
+    evaluate,
+    load_champion,
+    load_run,
+    resume,
+    train,
+)
 from shoal.core.atomic import seal, unseal
 from shoal.experiment.plan import make_plan
 
@@ -138,6 +151,25 @@ def test_a_network_of_ones_own(tmp_path: Path, said: Said) -> None:
     said(error.value)
     result = resume(tmp_path / "run", generations=2, config=config)
     assert result.champion.predict(np.zeros(4))[0] in (0, 1)
+
+
+def test_the_champion_of_objects_that_no_file_can_name(tmp_path: Path) -> None:
+    """An agent, a selector and a network of a script or a notebook; whoever has the run alone must give them again."""
+
+    def agent(spec: Spec, **settings: Any) -> Agent:
+        return agent_for(spec, "ppo", **settings)
+
+    def network(spec: Spec) -> nn.Module:
+        return dense(spec)
+
+    def nobody(key: Any, stats: Any, rows: np.ndarray) -> Selection:
+        return Selection(rows, rows < 0)
+
+    changes = {"agent": agent, "config": CONFIG | {"network": network}, "select": nobody}
+    result = train(tiny(tmp_path / "run", **changes, space={}, hyper={}, generations=1))
+    assert result.champion.predict(np.zeros(4))[0] in (0, 1)
+    with pytest.raises(BadInput, match="give it again"):
+        load_champion(tmp_path / "run", trust_code=True)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core.yaml_text import plain
+from shoal.experiment.experiment import Experiment
 from shoal.run.champion import Champion, load_champion
 
 
@@ -20,6 +21,8 @@ class Result:
     run_dir: Path
     summary: dict[str, Any]
     """contents of result.json; its `status` is done, or stopped if a callback ended the run early"""
+    experiment: Experiment
+    """as it ran, with its defaults filled in, and objects as they were given"""
     leading: bool = True
     """True for the process that writes the records"""
     already: bool = False
@@ -40,7 +43,10 @@ class Result:
     @cached_property
     def champion(self) -> Champion:
         """Champion of the run. Raises BadInput if no member had a finite fitness."""
-        return load_champion(self.run_dir, trust_code=True)  # this process has run it already
+        e = (
+            self.experiment
+        )  # its objects may have no name in the file of the run; and this process has run its code already
+        return load_champion(self.run_dir, trust_code=True, agent=e.agent, method=e.method, config=e.config)
 
 
 def as_json(summary: dict[str, Any]) -> str:

@@ -122,7 +122,7 @@ def _resume(c: Context, trusted: bool) -> Result:
     """Continue a run from its newest checkpoint; if it is done, return its result."""
     if summary := done_already(c):
         c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
-        return Result(c.files.path, summary, c.leading, already=True)
+        return Result(c.files.path, summary, c.experiment, c.leading, already=True)
     return _run_to_end(c, partial(restore, trusted=trusted))
 
 
@@ -137,4 +137,4 @@ def _run_to_end(c: Context, first: Callable[[Context], State]) -> Result:
     except Exception:
         c.files.discard_unborn()  # with what the callbacks wrote
         raise
-    return Result(c.files.path, summary, c.leading)
+    return Result(c.files.path, summary, c.experiment, c.leading)
