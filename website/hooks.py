@@ -24,7 +24,7 @@ LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml"}
 GROUPS = {  # of the public names
     "Run": "Experiment Fitness Range train resume Result Callback Generation Evolver BadInput",
     "Read": "load_run LoadedRun load_champion Champion evaluate",
-    "Extend": "DeviceEnvironment Spec Continuous Discrete MultiDiscrete Agent Member HyperparameterSpec end_factor"
+    "Extend": "DeviceEnvironment Spec Box Discrete MultiDiscrete Agent Member HyperparameterSpec end_factor"
     " PopulationStats Selection",
 }
 
