@@ -160,7 +160,7 @@ def load_champion(
     trust_code: import code that the run names and that is not Shoal's
     member: its uid; by default the champion, or the fittest member if a generation is given
     generation: counted from 0; by default the newest checkpoint, if a member is given
-    given: the agent, if the run was started with an object that has no importable name
+    given: agent, method and config, where the run was started with objects that have no importable name
     """
     run = Path(run)
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
