@@ -221,7 +221,7 @@ def test_a_population_is_its_members_one_by_one(case):
 # ------------------------------------------------------------------------------------------------- actions
 
 
-def test_greedy_is_deterministic_and_in_its_space(case):
+def test_deterministic_actions_are_those_and_in_their_space(case):
     obs = case.worlds[0].obs[:, 0]
     carry = case.agent.carry((N, case.agent.num_envs))
     greedy = jax.jit(case.learner.act_deterministic)

@@ -144,7 +144,7 @@ class RlGames(adapter.Adapter):
 
     def _act(self, obs: np.ndarray) -> np.ndarray:
         """The deterministic actions [B, ...] for observations [B, ...] as the environment gives them."""
-        action = self.algo.preprocess_actions(self._greedy(self.algo.obs_to_tensors(obs)))
+        action = self.algo.preprocess_actions(self._act_deterministic(self.algo.obs_to_tensors(obs)))
         return action.cpu().numpy() if isinstance(action, torch.Tensor) else action
 
     def get_state(self) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
@@ -195,7 +195,7 @@ class RlGames(adapter.Adapter):
         self._reset([*seeds, *[seeds[-1]] * (self._envs.count - len(seeds))])
         running, found = set(range(len(seeds))), np.full(len(seeds), 0.0 if self._objective is None else np.nan)
         for _ in range(LONGEST):
-            algo.obs, rewards, dones, infos = algo.env_step(self._greedy(algo.obs))
+            algo.obs, rewards, dones, infos = algo.env_step(self._act_deterministic(algo.obs))
             self.evaluation_steps += len(running)
             ended = sorted(running.intersection(dones[::agents].nonzero().flatten().tolist()))
             if self._objective is None:
@@ -211,7 +211,7 @@ class RlGames(adapter.Adapter):
                     x[:, dones.nonzero().flatten(), :] = 0
         return found.tolist()
 
-    def _greedy(self, obs: Mapping[str, Any]) -> torch.Tensor:
+    def _act_deterministic(self, obs: Mapping[str, Any]) -> torch.Tensor:
         """Actions as rl_games gives them to `env_step`, for observations as it has them."""
         algo = self.algo
         result = algo.get_action_values(obs)

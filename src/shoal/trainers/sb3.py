@@ -95,7 +95,7 @@ class Sb3(adapter.Adapter):
         self._config = {**OPTIONS, "policy": policy, **config}
         self._masked = "action_masks" in inspect.signature(algorithm.predict).parameters
         if not (self._masked or any("Lstm" in name for name in policies)):
-            self.act = lambda obs: self._greedy(obs)[0]  # it depends on the observation alone
+            self.act = lambda obs: self._act_deterministic(obs)[0]  # it depends on the observation alone
         if config.get("noise_type"):
             self._config.setdefault("noise_std", 0.1)
         elif "noise_std" in config:
@@ -210,7 +210,9 @@ class Sb3(adapter.Adapter):
         done = min(1.0, model.num_timesteps / self._exploration_steps)
         return model.exploration_initial_eps + done * (model.exploration_final_eps - model.exploration_initial_eps)
 
-    def _greedy(self, obs: Any, carry: Any = None, first: Any = None, **masks: Any) -> tuple[np.ndarray, Any]:
+    def _act_deterministic(
+        self, obs: Any, carry: Any = None, first: Any = None, **masks: Any
+    ) -> tuple[np.ndarray, Any]:
         """The deterministic actions [B, ...] for observations [B, ...] of the environment, and what recurrent policies keep.
 
         first: bool [B], where episodes begin. masks: `action_masks` [B, choices], of an algorithm that heeds them
@@ -230,7 +232,7 @@ class Sb3(adapter.Adapter):
             # Of all, so that no row depends on which others have ended.
             if legal:
                 masks["action_masks"] = np.stack(legal)
-            actions, carry = self._greedy(_stack(obs), carry, first, **masks)
+            actions, carry = self._act_deterministic(_stack(obs), carry, first, **masks)
             first[:] = False
             self.evaluation_steps += len(running)
             for i in sorted(running):
