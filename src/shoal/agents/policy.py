@@ -1,8 +1,8 @@
 """A policy without an update of its own: a method that perturbs weights, such as `es`, trains it.
 
-x, carry = network(normalised obs, carry)      the carry is the state of an LSTM, where there is one
-action = tanh(x)                               continuous
-action ~ softmax(x), deterministic: argmax(x)         discrete, multi-discrete
+x, carry = network(normalised obs, carry)            the carry is the state of an LSTM, where there is one
+action = tanh(x)                                     continuous
+action ~ softmax(x), deterministic: argmax(x)        discrete, multi-discrete
 update: nothing
 """
 

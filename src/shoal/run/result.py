@@ -43,9 +43,8 @@ class Result:
     @cached_property
     def champion(self) -> Champion:
         """Champion of the run. Raises BadInput if no member had a finite fitness."""
-        e = (
-            self.experiment
-        )  # its objects may have no name in the file of the run; and this process has run its code already
+        # Objects may have no name in the run's file, and so come from here; this process has run its code already.
+        e = self.experiment
         return load_champion(self.run_dir, trust_code=True, agent=e.agent, method=e.method, config=e.config)
 
 
