@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, MultiDiscrete, Spec
 from shoal.environments import registry
 from shoal.environments.device import DeviceEnvironment, step_once
+from shoal.environments.host import HostEnvironment
 from shoal.rl.actor_critic import ActorCritic
 from shoal.rl.config import NetworkConfig
 from shoal.rl.masks import ActionMask
@@ -172,6 +174,25 @@ class Masked(gymnasium.Env):
         self.steps += 1
         obs, info = self._seen()
         return obs, 1.0, self.steps == 2, False, info
+
+
+@pytest.mark.parametrize("last", [{}, {"action_mask": None}])
+def test_an_info_without_a_mask_after_the_last_step(last: dict[str, Any]) -> None:
+    """Nobody acts there, so that all is legal."""
+
+    class MasklessEnd(Masked):
+        def _seen(self) -> tuple[Any, dict[str, Any]]:
+            obs, info = super()._seen()
+            return obs, last if self.steps == 2 else info
+
+    environment = registry.made_by(MasklessEnd, MasklessEnd(), "env", {})
+    assert isinstance(environment, HostEnvironment)
+    with closing(environment.open(1)) as vector:
+        vector.reset([0])
+        vector.step(np.array([1], np.int32))
+        (obs, reward, terminated, truncated, final), _ = vector.step(np.array([2], np.int32))
+    assert (reward.tolist(), terminated.tolist(), truncated.tolist()) == ([1], [True], [False])
+    assert (final["action_mask"].tolist(), obs["action_mask"].tolist()) == ([[1, 1, 1]], [[0, 1, 0]])
 
 
 @pytest.mark.slow

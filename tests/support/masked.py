@@ -13,7 +13,8 @@ BOX, MASK = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Box(
 class Masked(gymnasium.Env):
     """Eight steps, in each of which another choice out of three is illegal, which raises an error.
 
-    where: the mask is in the `info`, in the `observation`, or what the `method` action_masks returns
+    where: the mask is in the `info`, but for that of the last step; in the `observation`; or what the `method` action_masks
+        returns
     """
 
     action_space = gymnasium.spaces.Discrete(3)
@@ -36,7 +37,7 @@ class Masked(gymnasium.Env):
         self._mask[self.np_random.integers(3)] = 0
         if self._where == "observation":
             return {"observation": self._obs, "action_mask": self._mask.astype(np.uint8)}, {}
-        return self._obs, {"action_mask": self._mask} if self._where == "info" else {}
+        return self._obs, {"action_mask": self._mask} if self._where == "info" and self._steps < 8 else {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         assert self._mask[action], "an illegal choice"

@@ -117,7 +117,8 @@ def _with_mask(make: Callable[[], Any]) -> Any:
             return self._masked(obs, info), reward, terminated, truncated, info
 
         def _masked(self, obs: Any, info: Mapping[str, Any]) -> dict[str, Any]:
-            mask = np.hstack(legal_choices(self.env.action_space, info)).astype(np.uint8)
+            legal = legal_choices(self.env.action_space, info)  # None: all, as after the last step, where nobody acts
+            mask = np.ones(choices, np.uint8) if legal is None else np.hstack(legal).astype(np.uint8)
             return (obs if own else {"observation": obs}) | {MASK: mask}
 
     made, mask = WithMask(env), gymnasium.spaces.Box(0, 1, (choices,), np.uint8)

@@ -99,7 +99,7 @@ def legal_choices(space: Any, info: Mapping[str, Any]) -> Any:
     """The mask of an info as spaces of gymnasium take it: int8 [n], or one of each choice; None where there is none."""
     from gymnasium import spaces
 
-    if MASK not in info or not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+    if info.get(MASK) is None or not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
         return None
     flat = np.hstack(info[MASK]).astype(np.int8)
     return flat if isinstance(space, spaces.Discrete) else tuple(np.split(flat, np.cumsum(space.nvec)[:-1]))

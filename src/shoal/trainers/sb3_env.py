@@ -29,9 +29,10 @@ class WithMasks(gymnasium.Wrapper):
         return obs, info
 
     def step(self, action: Any) -> Any:
-        obs, *rest, info = self.env.step(action)
-        self._mask = self._found(obs, info)
-        return (obs, *rest, info)
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        if not (terminated or truncated):  # after the last step nobody acts, and there may be no mask
+            self._mask = self._found(obs, info)
+        return obs, reward, terminated, truncated, info
 
     def _found(self, obs: Any, info: Mapping[str, Any]) -> np.ndarray:
         return np.hstack((obs if isinstance(obs, Mapping) and MASK in obs else info)[MASK]) != 0
