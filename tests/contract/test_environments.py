@@ -419,6 +419,31 @@ def test_objective_that_is_a_function(score):
     vector.close()
 
 
+class Uneven(Score):
+    """Its points are a whole number in some copies only, and its moves are as many as its steps."""
+
+    def step(self, action: np.ndarray) -> Any:
+        obs, reward, terminated, truncated, _ = super().step(action)
+        info = {"points": 0 if self.limit == 1 else 0.7, "moves": np.arange(self.time + self.limit)}
+        return obs, reward, terminated, truncated, info
+
+
+@pytest.mark.parametrize("vectorization", ["sync", pytest.param("async", marks=pytest.mark.slow)])
+def test_an_info_is_that_of_its_copy_alone(vectorization):
+    """Its numbers are not of the type of another copy's, nor its arrays of that shape."""
+    gymnasium.register("shoal-test/Uneven-v0", Uneven)
+    try:
+        vector = open_environment("gym:shoal-test/Uneven-v0", vectorization=vectorization).open(3)
+        vector.reset([1, 2, 3])
+        for step, points in enumerate([[0, 0.7, 0.7], [0.7, 0.7, 0.7]]):
+            _, info_of = vector.step(np.zeros((3, 2), np.int32))
+            assert in_infos("points", info_of, np.ones(3, bool)).tolist() == points
+            assert len(info_of(2)["moves"]) == step + 1 + 3
+        vector.close()
+    finally:
+        del gymnasium.registry["shoal-test/Uneven-v0"]
+
+
 def test_objective_of_which_less_is_better(score):
     vector = score.open(1)
     vector.reset([1])

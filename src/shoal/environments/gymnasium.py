@@ -20,12 +20,14 @@ from shoal.core.errors import BadField
 from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
-from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorEnv, VectorStep, info_at, own, put
+from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorEnv, VectorStep, own, put
 from shoal.environments.probe import check_spaces, check_unpacked, legal_choices, probe
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
 NEEDED = {"atari": ["ale_py"], "box2d": ["Box2D"], "mujoco": ["mujoco", "imageio"]}
+
+INFO = "info"  # the key of a copy's info among those of all
 
 
 def gymnasium_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
@@ -239,7 +241,7 @@ class _Gymnasium(AutoResetVectorEnv):
         if done.any():
             ended, last = np.flatnonzero(done), info["final_obs"][done]
             final = each(lambda x, *of: put(x, ended, of), obs, *last)
-        infos = lambda i: info_at(info["final_info"] if done[i] else info, i)  # noqa: E731
+        infos = lambda i: (info["final_info"] if done[i] else info)[INFO][i][0]  # noqa: E731
         return VectorStep(final, reward, terminated, truncated, infos, begun=obs)
 
     def reset_copies(self, copies: np.ndarray) -> PyTree:
@@ -267,6 +269,8 @@ def _as_a_copy(make: Callable) -> Callable:
     """Return `make`, whose environments do not step once `resting` is set, until they are reset.
 
     Observations that it returns are never changed: gymnasium looks at the end of an episode after the reset that follows it.
+    Infos stay whole, in a tuple: gymnasium would make one array of the numbers of all copies, of the type of the first one,
+    so that 0.7 beside 0 is 0, and parts that differ in shape are an error.
     """
 
     def made() -> Any:
@@ -278,13 +282,13 @@ def _as_a_copy(make: Callable) -> Callable:
             def reset(self, **options: Any) -> tuple[Any, Any]:
                 self.resting = False
                 self._obs, info = own(self.env.reset(**options))
-                return self._obs, info
+                return self._obs, {INFO: (info,)}
 
             def step(self, action: Any) -> tuple[Any, Any, Any, Any, Any]:
                 if self.resting:
-                    return self._obs, 0.0, False, False, {}
-                self._obs, *rest = own(self.env.step(action))
-                return self._obs, *rest
+                    return self._obs, 0.0, False, False, {INFO: ({},)}
+                self._obs, *rest, info = own(self.env.step(action))
+                return self._obs, *rest, {INFO: (info,)}
 
         return Copy(make())
 
