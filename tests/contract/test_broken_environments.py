@@ -88,6 +88,11 @@ class WithoutSeed(Broken):
         return super().reset()
 
 
+class WithoutOptions(Broken):
+    def reset(self, seed: int | None = None) -> Any:  # type: ignore[override]
+        return super().reset(seed=seed)
+
+
 class FourValues(Broken):
     def step(self, action: Any) -> Any:
         obs, reward, ended, _, info = super().step(action)
@@ -168,7 +173,10 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.parametrize(
     "older",
-    [ObservationAlone, WithoutSeed, FourValues, FourValuesAndNumbers, *STEPS.values(), WithoutSpace, WithoutActions],
+    [
+        *(ObservationAlone, WithoutSeed, WithoutOptions, FourValues, FourValuesAndNumbers),
+        *(*STEPS.values(), WithoutSpace, WithoutActions),
+    ],
     ids=lambda kind: kind.__name__,
 )
 def test_of_older_versions(tmp_path: Path, older: type[Broken], said: Said) -> None:

@@ -76,8 +76,10 @@ def _set(env: Any, numbers: Mapping[str, float]) -> None:
 def _begin(env: Any) -> tuple[Any, Mapping[str, Any]]:
     """The first observation, and its info. Raises BadInput where `reset` is not as gymnasium 1 has it."""
     taken = inspect.signature(env.unwrapped.reset).parameters
-    if "seed" not in taken and all(x.kind is not inspect.Parameter.VAR_KEYWORD for x in taken.values()):
-        raise _older(type(env.unwrapped), "reset", "takes no seed", "reset(self, *, seed=None, options=None)")
+    any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in taken.values())
+    for name in ("seed", "options"):
+        if name not in taken and not any_name:
+            raise _older(type(env.unwrapped), "reset", f"takes no {name}", "reset(self, *, seed=None, options=None)")
     begun = env.reset(seed=0)
     if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
         raise _older(type(env.unwrapped), "reset", "gives an observation alone", "two values: observation, info")
