@@ -20,6 +20,7 @@ from support.tiny import walk
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed
 from shoal.core.spec import Spec
+from shoal.core.types import TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.error_boundary import callbacks_attributed, with_error_boundary
 from shoal.environments.host import HostEnvironment
@@ -250,6 +251,30 @@ def own(ill: str = "") -> Any:
     if ill in ("vector make", "vector reset", "vector shape", "vector step"):
         return HostEnvironment(sound.spec, lambda n: OwnVector(ill, n))
     return DeviceEnvironment(sound.spec, reset, step)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8"])
+def test_ends_that_are_numbers(dtype: str) -> None:
+    """They are 0 or 1, as in brax and in simulators of one's own; `~` of a number would say something else."""
+    sound = walk()
+
+    def step(*arguments: Any) -> Any:
+        *others, terminated, truncated = sound.step(*arguments)
+        return *others, terminated.astype(dtype), truncated.astype(dtype)
+
+    class Vector(OwnVector):
+        def step(self, action: np.ndarray) -> Any:
+            zeros = np.zeros((self.n, 2), np.float32)
+            return TimeStep(zeros, zeros[:, 0], np.eye(self.n, dtype=dtype)[0], zeros[:, 0].astype(dtype), zeros), dict
+
+    device = with_error_boundary(DeviceEnvironment(sound.spec, sound.reset, step), "own")
+    key = jax.random.key(0)
+    *_, terminated, truncated = jax.eval_shape(device.step, key, sound.reset(key)[1], jnp.int32(0))
+    assert terminated.dtype == truncated.dtype == bool
+    host = with_error_boundary(HostEnvironment(sound.spec, lambda n: Vector("", n)), "own").open(2)
+    made, _ = host.step(np.zeros(2, np.int32))
+    assert (made.terminated.tolist(), made.truncated.tolist()) == ([True, False], [False, False])
+    assert made.terminated.dtype == made.truncated.dtype == bool
 
 
 class Callback:

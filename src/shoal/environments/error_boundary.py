@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from shoal.core.errors import BadField
@@ -73,7 +74,8 @@ def _on_the_device(environment: DeviceEnvironment, env: str) -> DeviceEnvironmen
                     raise BadField("env", problem, "it must be a single number")
             if _types(after) != _types(state):
                 raise BadField("env", f"{env} gives a state of other parts, shapes or types at step than at reset")
-        return obs, after, reward, terminated, truncated
+            ends = [jnp.asarray(x, bool) for x in (terminated, truncated)]  # brax's `done` is a number
+        return obs, after, reward, *ends
 
     def with_env_parameters(values: Mapping[str, Any]) -> DeviceEnvironment:
         assert environment.with_env_parameters is not None
@@ -109,7 +111,9 @@ class _Vector:
     def step(self, action: np.ndarray) -> tuple[TimeStep, InfoOf]:
         with attributed("env", f"{self._env} failed at step"):
             step, info_of = self._vector.step(action)
-            return TimeStep(*map(own, step)), info_of
+            obs, reward, *ends, final_obs = map(own, step)
+            terminated, truncated = (np.asarray(x, bool) for x in ends)  # simulators may give numbers
+        return TimeStep(obs, reward, terminated, truncated, final_obs), info_of
 
     def mark_unused(self, copies: np.ndarray) -> None:
         mark_unused: Any = getattr(self._vector, "mark_unused", None)
