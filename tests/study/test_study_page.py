@@ -192,6 +192,13 @@ def test_it_goes_on_until_all_that_is_asked_is_told_apart(tmp_path: Path) -> Non
     assert stopped(read_results(tmp_path)) == 5
 
 
+def test_runs_after_the_look_that_ended_a_study_are_not_among_the_planned(tmp_path: Path) -> None:
+    """Another process may have begun them before; the page said that 30 of 15 were done."""
+    looks(tmp_path, ["low", "high", "alike 0"], pairs=[["low", "high"]])
+    assert stopped(read_results(tmp_path)) == 5
+    assert "15 of 15 planned runs done" in render(read_results(tmp_path))
+
+
 def compared(path: Path) -> dict[tuple[str, str], float]:
     return {(pair.one, pair.other): pair.p for pair in Comparison(read_results(path)).pairs}
 

@@ -18,7 +18,8 @@ SENTENCES = 3  # on significant differences, at most
 def overview(c: Comparison, name: str) -> Markup:
     """The result, the size of the study, and what the reader must know to trust it."""
     results, study = c.results, c.results.study
-    done, failed, seeds = len(results.outcomes), len(results.failures), stopped(results) or study.seeds
+    seeds, failed = stopped(results) or study.seeds, len(results.failures)
+    done = sum(key.seed < seeds for key in results.outcomes)  # another process may have begun later ones before the end
     planned = len(study.arms) * len(study.all_tasks) * seeds
     most = f" of at most {study.seeds}" if study.interim_analyses else ""
     facts = [
