@@ -199,6 +199,27 @@ def test_runs_after_the_look_that_ended_a_study_are_not_among_the_planned(tmp_pa
     assert "15 of 15 planned runs done" in render(read_results(tmp_path))
 
 
+def test_arms_that_wait_for_their_first_look_are_several(tmp_path: Path) -> None:
+    """They are neither one arm alone, nor without two runs each."""
+    looks(tmp_path, ["low", "high"], interim_analyses=[7, 10])
+    undo(tmp_path, "low", range(6, 10))
+    assert compared(tmp_path) == {}
+    shown = render(read_results(tmp_path))
+    assert shown.count("No two arms are compared yet.") == 2 and "none has taken place yet" in shown
+    assert "one arm alone" not in shown and "two runs each" not in shown
+
+
+def test_an_arm_with_few_runs_says_nothing_of_the_others(tmp_path: Path) -> None:
+    """With ten seeds of two arms a difference could be significant, however few the third has."""
+    page(tmp_path, ["alike 0", "alike 1", "low"])
+    undo(tmp_path, "low", range(1, 10))
+    shown = render(read_results(tmp_path))
+    assert "No two arms are significantly different by 10 seeds." in shown and "Too few seeds" not in shown
+    write(tmp_path, "low/1", 11.5)
+    shown = render(read_results(tmp_path))
+    assert "No two arms are significantly different by 2 seeds." in shown and "Too few seeds" not in shown
+
+
 def compared(path: Path) -> dict[tuple[str, str], float]:
     return {(pair.one, pair.other): pair.p for pair in Comparison(read_results(path)).pairs}
 

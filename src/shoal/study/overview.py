@@ -45,11 +45,16 @@ def _abstract(c: Comparison) -> str:
         if len(better) <= SENTENCES and len(first or better) == len(better):
             return summary
         return f"{summary} In all, {len(better)} of {many(len(c.pairs), 'pair')} of arms differ significantly."
-    least, done = least_seeds(study), min(len(c.results.seeds(arm)) for arm in study.arms)
-    if len(study.arms) > 1 and min(done, study.seeds) < least:
+    if not asked(study):
+        return "There is one arm alone."
+    able = any(pair.least < LEVEL for pair in c.pairs)  # although another arm may have fewer runs
+    least, done = least_seeds(study), min(len(c.results.seeds(arm)) for pair in asked(study) for arm in pair)
+    if min(done, study.seeds) < least and not able:
         planned = f", {study.seeds} are planned" if study.seeds < least else ""
         return f"Too few seeds for any significant difference: {least} of each arm are needed, {done} done{planned}."
-    return f"No two arms are significantly different by {many(done, 'seed')}." if c.pairs else "There is one arm alone."
+    if not c.pairs:
+        return "No two arms are compared yet."
+    return f"No two arms are significantly different by {many(min(pair.seeds for pair in c.pairs), 'seed')}."
 
 
 def _baseline(study: Study) -> str:

@@ -117,7 +117,7 @@ def _by_task(c: Comparison) -> Figure:
 
 def _pairs(c: Comparison) -> Block:
     if not c.pairs:
-        return parts.empty(f"There are no two arms with two runs each yet. {_looked(c)}")
+        return parts.empty(f"No two arms are compared yet. {_looked(c) or 'That takes two runs of each.'}")
     title = "Every arm against every other"
     rows = [
         [p.one, p.other, f"{p.improvement:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.summary]
