@@ -13,6 +13,8 @@ from support.synthetic_run import write_run
 from test_report import SECTIONS, report
 from test_report_methods import chart, rows, same
 
+from shoal.report.words import short, text
+
 G, N = 20, 8  # generations and members of the run
 
 
@@ -78,8 +80,8 @@ def test_what_the_champion_descends_from(run: Path) -> None:
 
 def test_the_table_of_members(run: Path) -> None:
     """The fittest first; who took over how often, and who was copied how often, are not the same."""
-    text, _ = report(run)
-    shown = text.split('<table class="sortable">')[1].split("</table>")[0]
+    page, _ = report(run)
+    shown = page.split('<table class="sortable">')[1].split("</table>")[0]
     heads = re.findall(r'<button type="button">([^<]*)</button>', shown)
     cells = [[float(x) for x in re.findall(r'data-v="([^"]*)"', row)] for row in shown.split("<tr")[2:]]
     assert heads[:6] == ["member", "fitness", "std over episodes", "founder", "took over", "was copied"]
@@ -141,3 +143,20 @@ def test_what_agents_recorded_of_their_learning(run: Path) -> None:
     first, last = along[0], along[max(along)]
     assert f"Of the champion’s lineage it went from {first:.4g} to {last:.4g}." in page.words
     assert text.count('id="learning"') == 1 and "own/secret" not in page.words
+
+
+@pytest.mark.parametrize(
+    ("value", "as_short", "as_text"),
+    [
+        (999.4, "999", "999.4"),
+        (999_499, "999k", "999,499"),
+        (999_936, "1M", "999,936"),
+        (999.7e6, "1G", "1e9"),
+        (9999.4, "10k", "9999"),
+        (9999.6, "10k", "10,000"),
+        (-9999.6, "-10k", "-10,000"),
+    ],
+)
+def test_numbers_that_round_to_the_next_unit(value: float, as_short: str, as_text: str) -> None:
+    """999,936 steps were 1e+03k."""
+    assert (short(value), text(value)) == (as_short, as_text)

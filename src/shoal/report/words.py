@@ -12,9 +12,9 @@ def text(value: float) -> str:
     """Return a number as text with four digits, more if a discount needs them."""
     if not math.isfinite(value):
         return "–"
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
+    if value == 0 or 1e-3 <= abs(value) < 9999.5:  # what rounds to 10,000 has more digits
         return f"{value:.{5 if 0.9 < value < 1 else 4}g}"
-    if 1e4 <= abs(value) < 1e6:
+    if 9999.5 <= abs(value) < 1e6:
         return f"{value:,.0f}"
     mantissa, exponent = f"{value:.2e}".split("e")
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
@@ -25,7 +25,8 @@ def short(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     sizes = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-    size, letter = next(((size, letter) for size, letter in sizes if abs(value) >= size), (1, ""))
+    # what rounds to a thousand of a unit is one of the next
+    size, letter = next(((size, letter) for size, letter in sizes if abs(value) >= 0.9995 * size), (1, ""))
     return f"{value / size:.3g}{letter}"
 
 
