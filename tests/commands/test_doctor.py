@@ -151,6 +151,38 @@ def test_a_sound_experiment_has_nothing_to_note() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ends", "size", "time"),
+    [
+        ({}, "5 generations of 64 steps each, 1,280 steps in all", "about 6 min 40 s"),
+        (
+            {"stop": {"patience": 4}},
+            "at most 5 generations of 64 steps each, at most 1,280 steps in all",
+            "at most 6 min",
+        ),
+        ({"time_limit": 60}, "1 min 0 s in generations of 64 steps each", "at least 1 min 0 s"),
+        (
+            {"time_limit": 60, "stop": {"fitness": 9}},
+            "at most 1 min 0 s in generations of 64 steps",
+            "at most 1 min 0 s",
+        ),
+        ({"budget": 1280}, "at most 5 generations of 64 steps each, 1,280 steps in all", "at most 6 min 40 s"),
+        (
+            {"budget": 1280, "time_limit": 60},
+            "at most 1 min 0 s in generations of 64 steps each, at most 1,280 steps in all",
+            "at most 1 min 0 s",
+        ),
+        ({"method": "es", "config": {}, "space": {}, "time_limit": 60}, "1 min 0 s in generations of 8 episodes", ""),
+    ],
+)
+def test_what_ends_the_run_first_bounds_its_size_and_its_time(ends: dict[str, Any], size: str, time: str) -> None:
+    plan = make_plan(replace(BASE, **ends))
+    assert f"on gymnax:CartPole-v1, {size}" in marked(list(checks.size(plan)), "✓")
+    timing = {"compile": 0.0, "train": 80.0, "evaluate": 0.0, "evolve": 0.0, "record": 0.0}
+    if time:
+        assert f"the whole run {time}" in dry_run._speed(plan, plan.iterations, [timing, timing]).text
+
+
+@pytest.mark.parametrize(
     ("interval", "mark", "words"), [(60, "✓", "60 is rounded up to 64: whole rollouts of 16"), (50, "!", "up to 64")]
 )
 def test_a_rounded_interval(interval: int, mark: str, words: str) -> None:

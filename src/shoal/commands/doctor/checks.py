@@ -45,17 +45,17 @@ failure = partial(Diagnostic, "✗")  # the experiment cannot be run
 def size(plan: Plan) -> Iterator[Diagnostic]:
     """Members, generations and environment steps; an interval that is rounded up."""
     e, steps = plan.experiment, plan.steps
-    what, generations = f"{e.population} × {e.agent} by {e.method_name} on {e.env}", many(e.generations, "generation")
-    if e.budget is not None or e.stop != Stop():
-        generations = f"at most {generations}"
+    several = e.stop != Stop() or len(e.ends_by) > 1  # what comes first ends the run
+    what, most = f"{e.population} × {e.agent} by {e.method_name} on {e.env}", "at most " * several
+    generations = f"{'at most ' if e.budget is not None else most}{many(e.generations, 'generation')}"
+    if e.time_limit is not None:
+        generations = f"{most}{duration(e.time_limit)} in generations"
     if not steps:
         yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}")
         return
-    if e.time_limit is not None:
-        generations = f"{duration(e.time_limit)} in generations"
-    total = f", {e.population * e.generations * steps:,} steps in all"
+    total = f", {most}{e.population * e.generations * steps:,} steps in all"
     if e.budget is not None:
-        total = f", {e.budget:,} steps in all, evaluation included"
+        total = f", {most}{e.budget:,} steps in all, evaluation included"
     elif e.time_limit is not None:
         total = ""
     yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}{total}")

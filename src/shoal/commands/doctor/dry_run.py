@@ -112,8 +112,10 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
     most = "about" if e.budget is None and e.stop == Stop() else "at most"
-    if e.ends_by == ["time_limit"]:
-        most, total = "at least", e.time_limit or 0.0
+    if e.time_limit is not None:
+        alone = e.ends_by == ["time_limit"]
+        total = e.time_limit if alone else min(total, e.time_limit)
+        most = "at least" if alone and e.stop == Stop() else "at most"
     more = " while all members train, and longer with fewer" if longer > 0 else ""
     text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation{more}"
     return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
