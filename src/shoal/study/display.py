@@ -20,10 +20,11 @@ def progress_table(title: str, arms: Arms, outcomes: Mapping[RunKey, RunOutcome]
     for name in ("task", "arm", "runs", "mean of champions", "now"):
         table.add_column(name, justify="right" if name in ("runs", "mean of champions") else "left")
     for (task, arm), keys in arms.items():
-        scores = [outcomes[key].score for key in keys if key in outcomes]
+        done = [outcomes[key].score for key in keys if key in outcomes]
+        scores = [score for score in done if score == score]  # others have no champion
         mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
         running = ", ".join(f"seed {key.seed}, {share:.0%}" for key, share in now.items() if key in keys)
-        table.add_row(task, arm, f"{len(scores)}/{len(keys)}", mean, running)
+        table.add_row(task, arm, f"{len(done)}/{len(keys)}", mean, running)
     return table
 
 
