@@ -104,6 +104,13 @@ def test_a_result_names_parts_as_files_do() -> None:
     assert (experiment.env_name, experiment.agent_name) == ("support.parts:in_parts", "ppo")
 
 
+def test_the_result_of_a_game_names_no_episodes() -> None:
+    """Exploitability is computed: a notebook showed ± 0 over 2 episodes."""
+    evaluation = {"mean": -0.25, "standard_error": 0.0, "episodes": 2, "exact": True}
+    result = shoal.Result(Path("run"), {"status": "done", "champion": {"evaluation": evaluation}}, shoal.Experiment())
+    assert repr(result) == "<result of run: done, champion with exploitability 0.25>"
+
+
 def test_what_a_notebook_shows_says_how_it_went(tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "run"))
     told = result.summary["champion"]

@@ -32,7 +32,12 @@ class Result:
         tested = self.evaluation
         mean, error = tested.get("mean"), tested.get("standard_error")
         spread = "" if error is None else f" ± {error:.4g} (standard error)"
-        score = "no score" if mean is None else f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
+        if mean is None:
+            score = "no score"
+        elif tested.get("exact"):  # nothing was played
+            score = f"champion with exploitability {-mean:.4g}"
+        else:
+            score = f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
         return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
     @property
