@@ -105,8 +105,9 @@ def members(layout: Layout) -> list[Block]:
     columns = columns[np.argsort(-np.nan_to_num(table.fitness[-1, columns], nan=-np.inf), kind="stable")]
     descent: dict[str, np.ndarray] = {}
     if layout.run.method.copies:
-        source = table.origin[1:]
-        given = np.bincount(source[(source >= 0) & (source != np.arange(len(table.uids)))], minlength=len(table.uids))
+        parents = table.parents[table.copied]  # in the last generation too, after which nobody has a row
+        parents = parents[np.isin(parents, table.uids)]  # others are of workers that have no rows here
+        given = np.bincount(np.searchsorted(table.uids, parents), minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
         descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
     over = {} if layout.run.exact else {"std over episodes": table.returns_std}
