@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -25,7 +26,7 @@ from shoal.cli import main
 from shoal.commands.doctor import checks, dry_run, evolution, examine
 from shoal.commands.doctor.checks import Diagnostic
 from shoal.core.extras import install
-from shoal.core.population import Selection
+from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
 from shoal.distributed import directory
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
@@ -180,6 +181,17 @@ def test_what_ends_the_run_first_bounds_its_size_and_its_time(ends: dict[str, An
     timing = {"compile": 0.0, "train": 80.0, "evaluate": 0.0, "evolve": 0.0, "record": 0.0}
     if time:
         assert f"the whole run {time}" in dry_run._speed(plan, plan.iterations, [timing, timing]).text
+
+
+def test_exploitability_has_no_standard_error() -> None:
+    """No episodes are played for it: it was told of two, with an error of 0."""
+    plan = make_plan(replace(BASE, env="game:kuhn", config={}))
+    four = np.zeros(4)
+    stats = PopulationStats(np.arange(4), four, four, np.array([-0.4, -0.3, -0.2, -0.1]), four, np.full(4, 2), {})
+    event: Any = SimpleNamespace(stats=stats, metrics={"episode/length": np.full(4, 2.5)})
+    (finding,) = dry_run._noise(plan, 2, 16, event)
+    text = "std over members 0.11 after 4 rollouts; exploitability is exact, without a standard error"
+    assert finding == checks.ok("fitness", text)
 
 
 @pytest.mark.parametrize(

@@ -145,19 +145,19 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     known = np.isfinite(stats.std)
     if n < 2:
         return
+    std = f"std over members {_figure(fitness.std())} after {2 * rollouts} rollouts"
     if np.ptp(fitness) == 0:
         yield ok("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, selection is random")
+    elif e.fitness.exact:  # no episodes are played for it
+        yield ok("fitness", f"{std}; exploitability is exact, without a standard error")
     elif not known.any():
         yield warning("fitness", "one episode gives no standard error of fitness: raise fitness.episodes")
     else:
         error = float((stats.std[known] / np.sqrt(stats.episodes[known])).mean())
         bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
-        std, episodes = fitness.std(), stats.episodes.max()
-        text = (
-            f"std over members {_figure(std)} after {2 * rollouts} rollouts; "
-            f"standard error over {episodes} episodes {_figure(error)}; selection bias of the best of {n} {_figure(bias)}"
-        )
-        yield (ok if error < std else warning)("fitness", text)
+        text = f"{std}; standard error over {stats.episodes.max()} episodes {_figure(error)}"
+        text += f"; selection bias of the best of {n} {_figure(bias)}"
+        yield (ok if error < fitness.std() else warning)("fitness", text)
 
 
 def _figure(x: float) -> str:
