@@ -9,6 +9,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from support.synthetic_run import write_about, write_run
 
@@ -16,7 +17,9 @@ from shoal.core.errors import BadInput
 from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen
 from shoal.report import workers
+from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
+from shoal.report.words import short, text
 from shoal.report.workers import watch_workspace
 from shoal.report.workspace import read_workspace
 
@@ -59,12 +62,14 @@ def test_all_members_of_all_workers(tmp_path: Path) -> None:
     metrics = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in runs]
     for entry in whole.metrics:
         parts = [rows[entry["generation"]] for rows in metrics if entry["generation"] < len(rows)]
-        assert entry["steps"] == sum(p["steps"] for p in parts)
+        so_far = [rows[min(entry["generation"], len(rows) - 1)] for rows in metrics]  # some have fewer generations
+        for name in ("steps", "evaluation_steps"):
+            assert entry[name] == sum(p[name] for p in so_far)
         longest = max(parts, key=lambda p: sum(p["timing"][name] for name in PHASES))["timing"]
         assert all(
             entry["timing"][name] == longest[name] for name in PHASES
         )  # of one worker: they are parts of its time
-        assert entry["timing"]["seconds"] == max(p["timing"]["seconds"] for p in parts)
+        assert entry["timing"]["seconds"] == max(p["timing"]["seconds"] for p in so_far)
         assert entry["timing"]["steps_per_second"] == pytest.approx(sum(p["timing"]["steps_per_second"] for p in parts))
 
 
@@ -154,6 +159,22 @@ def test_a_workspace_at_work(tmp_path: Path) -> None:
     assert whole.lineage.fitness[generation, uid] == max(latest.values())
     page = write_report(tmp_path)
     assert page == tmp_path / "report.html" and "12" in page.read_text()
+    steps = sum(
+        json.loads((tmp_path / f"workers/{name}/metrics.jsonl").read_text().splitlines()[-1])["steps"] for name in "ab"
+    )
+    assert f"Environment steps {short(steps)}" in words(page), "of both, though one is behind"
+
+
+def test_a_workspace_is_compared_by_its_curves(tmp_path: Path) -> None:
+    """The best and the median member of all workers, generation by generation: it had no curve beside that of a run."""
+    for slot, name in enumerate(("a", "b")):
+        worker(tmp_path / "two", name, slot, 6)
+    fitness = read_workspace(tmp_path / "two").lineage.fitness
+    write_comparison([tmp_path / "two", write_run(tmp_path / "one", COUNT, 6)], tmp_path / "page.html")
+    shown = words(tmp_path / "page.html")
+    for end in (np.nanmax(fitness[-1]), np.nanmedian(fitness[-1])):
+        assert f"two ends at {text(float(end))}; one ends at" in shown
+    assert len(re.findall(r'<path class="curve c\d"', (tmp_path / "page.html").read_text())) == 4
 
 
 def test_a_parent_whose_worker_was_behind(tmp_path: Path) -> None:

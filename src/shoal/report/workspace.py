@@ -14,7 +14,7 @@ from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
-from shoal.report.lineage import count, inner, number, tabulate
+from shoal.report.lineage import Lineage, count, inner, number, tabulate
 from shoal.report.run import Run, RunFiles, read_worker
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
@@ -36,7 +36,8 @@ def read_workspace(path: Path) -> Run:
     if not runs:
         raise BadInput(f"{path}: no worker has begun yet")
     entries = [row for folder in sorted((path / "workers").iterdir()) for row in RunFiles(folder).lineage]
-    metrics, champion = _together(runs), _best(runs)
+    lineage, champion = tabulate(entries), _best(runs)
+    metrics = _together(runs, lineage)
     members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
     members = [n for n in members if not np.isnan(n)] or [0.0]
     result: dict[str, Any] = {}
@@ -53,27 +54,39 @@ def read_workspace(path: Path) -> Run:
         experiment=runs[0].experiment | {"population": _over(runs)(members), "generations": max(planned)},
         result=result,
         metrics=metrics,
-        lineage=tabulate(entries),
+        lineage=lineage,
         workers=tuple(runs),
     )
 
 
-def _together(runs: list[Run]) -> list[dict[str, Any]]:
-    """The metrics of all workers, one entry per generation: the seconds of the one that took longest for it, of steps and
-    speeds see `_over`."""
-    found: dict[int, list[dict[str, Any]]] = {}
-    for run in runs:
+def _together(runs: list[Run], lineage: Lineage) -> list[dict[str, Any]]:
+    """The metrics of all workers, one entry per generation: fitness of all members in it, phases of the worker that took
+    longest for it, of speeds see `_over`. Steps and seconds are those so far, of workers that are not yet there too."""
+    found: dict[int, dict[int, dict[str, Any]]] = {}  # by generation and worker
+    for worker, run in enumerate(runs):
         for row in run.metrics:
             if isinstance(row.get("generation"), int) and isinstance(row.get("timing"), dict):
-                found.setdefault(row["generation"], []).append(row)
-    together = []
+                found.setdefault(row["generation"], {})[worker] = row
+    together, newest = [], dict[int, dict[str, Any]]()
     for generation, rows in sorted(found.items()):
-        timings = [row["timing"] for row in rows]
-        seconds, speeds = ([number(t.get(name)) for t in timings] for name in ("seconds", "steps_per_second"))
+        newest |= rows
+        timings = [row["timing"] for row in rows.values()]
         timing = max(timings, key=lambda t: np.nansum([number(t.get(name)) for name in PHASES]))
-        timing = timing | {"seconds": max(seconds), "steps_per_second": _over(runs)(speeds)}
-        together.append({"generation": generation, "timing": timing, **_counts(runs, rows, "steps")})
+        timing = timing | {
+            "seconds": max(number(row["timing"].get("seconds")) for row in newest.values()),
+            "steps_per_second": _over(runs)([number(t.get("steps_per_second")) for t in timings]),
+        }
+        fitness = _fitness(lineage.fitness[lineage.generations == generation])
+        counts = _counts(runs, [*newest.values()], "steps")
+        together.append({"generation": generation, "timing": timing, "fitness": fitness, **counts})
     return together
+
+
+def _fitness(values: np.ndarray) -> dict[str, float | None]:
+    """The best, median and worst fitness, as a line of metrics.jsonl has them."""
+    known = values[np.isfinite(values)]
+    kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min}
+    return {name: float(kind(known)) if len(known) else None for name, kind in kinds.items()}
 
 
 def _over(runs: list[Run]) -> Callable[[list[float]], float]:
