@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.messages import Said
 from support.runs import shoal
 from support.synthetic_run import write_run
@@ -51,6 +52,21 @@ def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     ended = result["champion"]["hyper"]["learning_rate"]
     assert float(values["learning_rate"][0]) == pytest.approx(ended, rel=5e-3)
     assert [line.split()[0] for line in told.out.splitlines()[1:4]] == ["one", "two", "three"]
+
+
+def test_scores_of_games_have_no_error(tmp_path: Path) -> None:
+    """Exploitability is exact: the list of runs said ± 0, and the page an interval from a score to itself."""
+    for place in (run(tmp_path / "one"), run(tmp_path / "two")):
+        experiment = yaml.safe_load((place / "experiment.yaml").read_text()) | {"fitness": {"source": "exploitability"}}
+        (place / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+        result = json.loads((place / "result.json").read_text())
+        result["champion"]["evaluation"] = {"mean": -0.25, "standard_error": 0.0, "episodes": 2, "exact": True}
+        (place / "result.json").write_text(json.dumps(result))
+    assert shoal("compare", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "page.html").code == 0
+    for row in cells((tmp_path / "page.html").read_text(), "champions")[1:]:
+        assert row[3:6] == ["-0.25", "–", "–"]
+    listed = shoal("runs", tmp_path).out
+    assert listed.count("-0.25") == 2 and "±" not in listed
 
 
 def test_alike_runs_differ_in_nothing(tmp_path: Path) -> None:

@@ -134,7 +134,8 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
     """The heads of the table, and a row for each run."""
     rows = [["run", "environment", "method", "score", "standard error", "95 % interval", "steps", "time", "status"]]
     for path, run in runs.items():
-        mean, error = number(run.tested.get("mean")), number(run.tested.get("standard_error"))
+        mean = number(run.tested.get("mean"))
+        error = np.nan if run.exact else number(run.tested.get("standard_error"))  # nothing is played for it
         ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"
         steps = number(run.result.get("environment_steps", run.latest.get("steps")))
         seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
