@@ -62,6 +62,18 @@ def test_champions_and_populations(study: Path) -> None:
     assert "At the end the gap is widest for wide: 1." in page  # 1.5 - 0.5, as in the other arm
 
 
+def test_an_arm_that_records_no_members_has_no_gap(study: Path) -> None:
+    """Such as that of an optimiser: it was the widest, with no number, where it is the first."""
+    for seed in range(3):
+        (study / f"runs/wide/{seed}/metrics.jsonl").write_text(
+            json.dumps({"steps": 200, "fitness": {"best": 1}}) + "\n"
+        )
+    page = render(read_results(study))
+    assert "At the end the gap is widest for narrow: 1." in page
+    populations = page.partition("Populations on known and new levels")[2].partition("</figure>")[0]
+    assert "narrow: train" in populations and "wide: train" not in populations
+
+
 def test_studies_without_levels_say_nothing_of_them(study: Path) -> None:
     for arm in TESTED:
         for result in (study / "runs" / arm).glob("*/result.json"):

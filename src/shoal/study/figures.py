@@ -141,7 +141,11 @@ def _populations(results: Results, task: str) -> list[Figure]:
         for arm, found in curves.items()
         for k, name in enumerate((KNOWN, NEW))
     }
-    gaps = {arm: (lines[arm, KNOWN] - lines[arm, NEW])[-1] for arm in curves}
+    gaps = {arm: lines[arm, KNOWN] - lines[arm, NEW] for arm in curves}
+    gaps = {arm: gap[np.isfinite(gap)][-1] for arm, gap in gaps.items() if np.isfinite(gap).any()}
+    if not gaps:
+        return []
+    lines = {(arm, name): line for (arm, name), line in lines.items() if arm in gaps}  # optimisers' arms record none
     widest = max(gaps, key=lambda arm: gaps[arm])
     title = f"Populations on known and new levels{f', {task}' if task else ''}"
     finding = f"At the end the gap is widest for {widest}: {text(gaps[widest])}."
