@@ -19,6 +19,7 @@ from support.messages import Said
 from support.runs import COMMAND, settings, shoal, start, tiny
 from support.synthetic_run import write_run
 
+from shoal.commands.launch import _print_result
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
 from shoal.distributed.directory import stop_workers
@@ -110,6 +111,23 @@ def test_one_result_of_all(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "workers/w0/experiment.yaml", tmp_path)
     (row,) = [line for line in shoal("runs", tmp_path).out.splitlines() if line.startswith(str(tmp_path))]
     assert f"{result['champion']['evaluation']['mean']:.4g} ± " in row and " done " in row
+
+
+def test_a_result_of_those_that_have_one(tmp_path: Path) -> None:
+    """Others were given up, or are left from an earlier start with more workers."""
+
+    def concluded() -> tuple[int, str]:
+        out = StringIO()
+        return _print_result(tmp_path, Screen(file=out, width=1000)), out.getvalue()
+
+    member(tmp_path, 2, 2, finished=False)
+    assert concluded() == (FAILED, "") and not (tmp_path / "result.json").exists()
+    results = [json.loads((member(tmp_path, slot, 3) / "result.json").read_text()) for slot in range(2)]
+    code, text = concluded()
+    best = max(results, key=lambda result: result["champion"]["evaluation"]["mean"])
+    assert code == DONE and f"{best['champion']['evaluation']['mean']:.4g} ± " in text
+    assert "the best of 2" in text and "without w2: no result yet" in text
+    assert json.loads((tmp_path / "result.json").read_text())["champion"] == best["champion"]
 
 
 def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:

@@ -115,8 +115,12 @@ def _print_result(path: Path, screen: Screen) -> int:
     """Print whose champion is the best, and commands for the report and a video. Returns the exit code."""
     from shoal.launch.driver import conclude
     from shoal.report.page import write_report
+    from shoal.report.workspace import workers
 
-    result = conclude(path)
+    try:
+        result = conclude(path)
+    except BadInput as error:
+        return fail(f"{error}; see what they printed, in {path / 'logs'}", FAILED)
     if champion := result["champion"]:
         tested = champion["evaluation"]
         line = styled(
@@ -126,6 +130,8 @@ def _print_result(path: Path, screen: Screen) -> int:
             f"steps and {result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
         )
         screen.print(line, soft_wrap=True)
+    if others := [run.name for run in workers(path) if not run.result]:
+        screen.print(f"without {', '.join(others)}: no result yet", soft_wrap=True)
     screen.print(f"{'report:':13} open {in_shell(write_report(path))}", soft_wrap=True)
     if not champion:
         return fail("all members diverged: none ever had a finite fitness", FAILED)

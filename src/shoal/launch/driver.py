@@ -183,8 +183,9 @@ class Driver:
 
 
 def conclude(path: Path) -> dict[str, Any]:
-    """The result of all workers, which is written beside their page: with the best of their champions, and whose it is."""
-    run = read_workspace(path)
+    """The result of all workers that have one, which is written beside their page: with the best of their champions, and
+    whose it is. Raises BadInput where nobody has one."""
+    run = read_workspace(path, ended=True)  # others were given up, or are not among those that were started
     champion = run.result.get("champion") or {}
     whose = run.worker_of(champion["uid"]) if "uid" in champion else None
     result = run.result | {"workers": len(run.workers), "worker": whose or run.workers[0].name}

@@ -30,11 +30,11 @@ def begun(path: Path) -> list[Path]:
     return sorted(folder for folder in (path / "workers").glob("*") if (folder / run_files.EXPERIMENT).is_file())
 
 
-def read_workspace(path: Path) -> Run:
-    """The runs of all workers as one population."""
-    runs = workers(path)
+def read_workspace(path: Path, ended: bool = False) -> Run:
+    """The runs of all workers as one population. ended: of those that have a result."""
+    runs = [run for run in workers(path) if run.result or not ended]
     if not runs:
-        raise BadInput(f"{path}: no worker has begun yet")
+        raise BadInput(f"{path}: no worker has {'a result' if ended else 'begun'} yet")
     entries = [row for folder in sorted((path / "workers").iterdir()) for row in RunFiles(folder).lineage]
     lineage, champion = tabulate(entries), _best(runs)
     metrics = _together(runs, lineage)
