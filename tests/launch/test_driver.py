@@ -113,6 +113,14 @@ def test_one_result_of_all(tmp_path: Path) -> None:
     assert f"{result['champion']['evaluation']['mean']:.4g} ± " in row and " done " in row
 
 
+def test_a_result_counts_in_whole_numbers_and_all_members(tmp_path: Path) -> None:
+    for slot in range(3):
+        member(tmp_path, slot, 2)
+    for found in (conclude(tmp_path), json.loads((tmp_path / "result.json").read_text())):
+        assert all(type(found[name]) is int for name in ("environment_steps", "evaluation_steps", "population"))
+        assert found["population"] == 3 * MEMBERS
+
+
 def test_a_result_of_those_that_have_one(tmp_path: Path) -> None:
     """Others were given up, or are left from an earlier start with more workers."""
 

@@ -39,19 +39,19 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
     lineage, champion = tabulate(entries), _best(runs)
     metrics = _together(runs, lineage)
     members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
-    members = [n for n in members if not np.isnan(n)] or [0.0]
+    population = _whole(_over(runs)([n for n in members if not np.isnan(n)] or [0.0]))
     result: dict[str, Any] = {}
     if all(run.result for run in runs):
-        result = _results(runs) | {"champion": champion}
+        result = _results(runs) | {"population": population, "champion": champion}
         if selected := _selected(path, runs):
-            result["champion"] = selected
-            result["evaluation_steps"] += count(selected["final_selection"].get("steps"))
+            steps = count(selected["final_selection"].get("steps"))
+            result |= {"champion": selected, "evaluation_steps": _whole(result["evaluation_steps"] + steps)}
     elif metrics:
         metrics[-1]["champion"] = champion
     return replace(
         runs[0],
         name=escape(path.resolve().name),
-        experiment=runs[0].experiment | {"population": _over(runs)(members), "generations": max(planned)},
+        experiment=runs[0].experiment | {"population": population, "generations": max(planned)},
         result=result,
         metrics=metrics,
         lineage=lineage,
@@ -97,7 +97,12 @@ def _over(runs: list[Run]) -> Callable[[list[float]], float]:
 def _counts(runs: list[Run], entries: list[dict[str, Any]], steps: str) -> dict[str, float]:
     """Environment steps of all, of training and of tests, from the counts of each worker."""
     kinds = {steps: _over(runs), "evaluation_steps": sum}
-    return {name: kind([count(of.get(name)) for of in entries]) for name, kind in kinds.items()}
+    return {name: _whole(kind([count(of.get(name)) for of in entries])) for name, kind in kinds.items()}
+
+
+def _whole(total: float) -> float:
+    """A number of things as the files of a single run have it: 512, and not 512.0. NaN stays."""
+    return total if np.isnan(total) else int(total)
 
 
 def _results(runs: list[Run]) -> dict[str, Any]:
