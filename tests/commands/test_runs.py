@@ -61,6 +61,26 @@ def test_what_did_not_end_goes_on_or_was_stopped(tmp_path: Path) -> None:
         assert f"  {status}  " in lines[name]
 
 
+def test_workers_run_while_they_renew_their_leases(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        run = write_run(tmp_path / "w/workers" / name, population=2, generations=2, finished=name == "c")
+    for folder in ("slots", "leases"):
+        (tmp_path / "w" / folder).mkdir()
+    shutil.copy(run / "experiment.yaml", tmp_path / "w")
+    (tmp_path / "w/leases/a").write_text("here 1 realm x")
+
+    def statuses() -> dict[str, str]:
+        return {name: line.split()[-1] for name, line in listed(tmp_path).items()}
+
+    workers = {"w/workers/b": "stopped", "w/workers/c": "done"}
+    assert statuses() == {"w": "running", "w/workers/a": "running"} | workers
+    (tmp_path / "w/leases/a").unlink()
+    assert statuses() == {"w": "stopped", "w/workers/a": "stopped"} | workers
+    for name in "ab":
+        (tmp_path / "w/workers" / name / "result.json").write_text('{"status": "done"}')
+    assert {*statuses().values()} == {"done"}
+
+
 def test_what_is_no_run_has_a_line_too(tmp_path: Path) -> None:
     for name, text in {"broken": "a: [", "foreign": "name: another program's", "empty": ""}.items():
         (tmp_path / name).mkdir()

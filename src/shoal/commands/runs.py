@@ -12,12 +12,15 @@ from pathlib import Path
 from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
+from shoal.core.run_files import is_workspace
 from shoal.distributed.lease import alive
 from shoal.records.jsonl import last_line, read_text
 from shoal.records.screen import Screen, plain_table
 from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
 from shoal.report.words import text
+from shoal.report.workers import at_work
+from shoal.report.workspace import begun
 from shoal.run.lock import NAME as LOCK
 
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
@@ -59,12 +62,13 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     """The cells of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
-    made_by, holder = files.read(run_files.PROVENANCE, last_line), files.read(LOCK, _holder)
+    made_by, holder = files.read(run_files.PROVENANCE, last_line), _of_workers(run) or files.read(LOCK, _holder)
     if "env" not in experiment:
         files.problems.append(f"{run_files.EXPERIMENT} {'names no env' if experiment else 'holds no fields'}")
     champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
-    steps = number(result.get("environment_steps", latest.get("steps", 0)))
+    none_yet = None if is_workspace(run) else 0  # those of its workers are in their lines
+    steps = number(result.get("environment_steps", latest.get("steps", none_yet)))
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
     return (
@@ -76,6 +80,18 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
         files.problems[0] if files.problems else str(result.get("status") or holder),
         str(made_by.get("date", ""))[:16].replace("T", " "),
     )
+
+
+def _of_workers(run: Path) -> str:
+    """The status of a workspace, or of the run of a worker in one, without a result; workers have leases in place of a lock.
+    Empty for other runs."""
+    if is_workspace(run):
+        ended = [(one / run_files.RESULT).exists() for one in begun(run)]
+        return "running" if at_work(run) else "done" if ended and all(ended) else "stopped"
+    workspace = run.parent.parent
+    if run.parent.name != "workers" or not is_workspace(workspace):
+        return ""
+    return "running" if run.name in at_work(workspace) else "stopped"
 
 
 def _holder(lock: Path) -> str:
