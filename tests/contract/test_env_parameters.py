@@ -110,6 +110,22 @@ def test_the_state_of_an_environment_is_no_env_parameter(monkeypatch: pytest.Mon
     vector.close()
 
 
+class Scaled(gymnasium.Wrapper):
+    """Has an attribute with the name of one of the environment."""
+
+    def __init__(self) -> None:
+        super().__init__(Worn())
+        self.grip = 7.0
+
+
+def test_wrappers_keep_their_own_numbers() -> None:
+    vector = registry.make("test_env_parameters:Scaled", {}).open(2)
+    vector.set_env_parameters({"grip": np.array([1.0, 2.0])})
+    vector.reset([0, 1])
+    assert vector.step(np.zeros(2, np.int32))[0].reward.tolist() == [1, 2]
+    vector.close()
+
+
 def witness(spec: Spec) -> Agent:
     """An agent that acts as it did at first, and remembers the rewards of its last rollout."""
     agent, shape = policy(spec, layers=()), (16, 2)

@@ -21,7 +21,7 @@ from shoal.core.spec import MASK, Spec, each
 from shoal.core.types import PyTree
 from shoal.environments.atari import one_game
 from shoal.environments.host import AutoResetVectorEnv, HostEnvironment, VectorEnv, VectorStep, own, put
-from shoal.environments.probe import check_spaces, check_unpacked, legal_choices, probe
+from shoal.environments.probe import check_spaces, check_unpacked, legal_choices, probe, set_numbers
 from shoal.environments.spaces import action_space, dtype_of, is_arrays
 
 # By extra, the packages that some of gymnasium's environments need; two of the extras are named like these environments.
@@ -258,8 +258,8 @@ class _Gymnasium(AutoResetVectorEnv):
         self._envs.set_attr("resting", copies.tolist())
 
     def set_env_parameters(self, env_parameters: dict[str, np.ndarray]) -> None:
-        for name, values in env_parameters.items():
-            self._envs.set_attr(self._attributes[name], values.tolist())
+        names, values = [self._attributes[name] for name in env_parameters], np.stack([*env_parameters.values()], 1)
+        self._envs.set_attr("numbers", [dict(zip(names, row, strict=True)) for row in values.tolist()])
 
     def close(self) -> None:
         self._envs.close()
@@ -278,6 +278,15 @@ def _as_a_copy(make: Callable) -> Callable:
 
         class Copy(gymnasium.Wrapper):
             resting = False
+
+            @property
+            def numbers(self) -> Mapping[str, Any]:
+                """Attributes of the environment itself: a wrapper may have some of the same names, such as `gamma`."""
+                return vars(self.unwrapped)
+
+            @numbers.setter
+            def numbers(self, values: Mapping[str, float]) -> None:
+                set_numbers(self.unwrapped, values)
 
             def reset(self, **options: Any) -> tuple[Any, Any]:
                 self.resting = False

@@ -48,7 +48,7 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, Mapping[str, An
             attributes, inner = numbers_of(env.unwrapped), env.unwrapped
             before = {x: float(getattr(inner, x)) for x in attributes.values()}
             probed = {x: math.nextafter(value, math.inf) for x, value in before.items()}
-            _set(inner, probed)
+            set_numbers(inner, probed)
             first, info = _begin(env) if is_arrays(env.observation_space) else (None, {})
             sound = first is not None and each(np.shape, first) == each(lambda box: box.shape, env.observation_space)
             if sound and attributes:
@@ -63,11 +63,11 @@ def probe(make: Callable[[], Any], what: str) -> tuple[Any, Any, Mapping[str, An
                 except Exception:
                     pass  # left to the run, which can be continued after it
             kept = {name: x for name, x in attributes.items() if getattr(inner, x, None) == probed[x]}
-            _set(inner, {x: before[x] for x in kept.values()})
+            set_numbers(inner, {x: before[x] for x in kept.values()})
     return env, first, info, kept
 
 
-def _set(env: Any, numbers: Mapping[str, float]) -> None:
+def set_numbers(env: Any, numbers: Mapping[str, float]) -> None:
     """Set attributes of an environment."""
     for attribute, value in numbers.items():
         setattr(env, attribute, value)
