@@ -33,6 +33,7 @@ from shoal import (
 )
 from shoal.core.atomic import seal, unseal
 from shoal.experiment.plan import make_plan
+from shoal.run.champion import load_members
 
 
 class Until(Callback):
@@ -177,6 +178,9 @@ def test_the_champion_of_objects_that_no_file_can_name(tmp_path: Path) -> None:
     assert result.champion.predict(np.zeros(4))[0] in (0, 1)
     with pytest.raises(BadInput, match="give it again"):
         load_champion(tmp_path / "run", trust_code=True)
+    e = result.experiment
+    members = load_members(tmp_path / "run", trust_code=True, agent=e.agent, method=e.method, config=e.config)
+    assert len(members) == e.population and all(one.predict(np.zeros(4))[0] in (0, 1) for one in members)
 
 
 @pytest.mark.slow

@@ -188,12 +188,15 @@ def load_champion(
     return _member(champion, saved, saved.uid.index(member))
 
 
-def load_members(run: str | Path, trust_code: bool = False, generation: int | None = None) -> list[Champion]:
+def load_members(
+    run: str | Path, trust_code: bool = False, generation: int | None = None, **given: Any
+) -> list[Champion]:
     """Load all members of a run as policies. Raises BadInput if there are none, or if they are not saved.
 
     generation: counted from 0; by default the newest checkpoint
+    given: as for `load_champion`
     """
-    champion, saved = load_champion(run, trust_code), read_members(Path(run), generation)
+    champion, saved = load_champion(run, trust_code, **given), read_members(Path(run), generation)
     return [_member(champion, saved, row) for row in range(len(saved.uid))]
 
 
