@@ -74,6 +74,18 @@ def test_members_of_two_structures(straight: Path, tmp_path: Path) -> None:
     assert "config.layers" in read_run(straight).space
 
 
+def test_a_member_of_another_structure_than_the_champion_is_exported_in_float32(straight: Path, tmp_path: Path) -> None:
+    file = straight / "experiment.yaml"
+    shown = yaml.safe_load(file.read_text())
+    shown["config"]["precision"] = "bfloat16"
+    file.write_text(yaml.safe_dump(shown))
+    for member in load_members(straight):
+        assert shoal("export", straight, tmp_path / f"{member.uid}.npz", "--member", str(member.uid)).err == ""
+        with np.load(tmp_path / f"{member.uid}.npz") as arrays:
+            layers = {x.shape for x in arrays.values() if x.ndim == 2}
+        assert {width for shape in layers for width in shape} >= {*member.experiment.config["layers"]}
+
+
 def test_people_read_the_choice_and_not_its_place(straight: Path, tmp_path: Path) -> None:
     """On the page, on that of a comparison, in the champion's schedule and in figures. Records have numbers."""
     run = straight

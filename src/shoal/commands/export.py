@@ -10,6 +10,7 @@ from shoal.core.backend import on_jax
 from shoal.core.errors import BadInput, error_context
 from shoal.core.extras import install
 from shoal.core.spec import Box
+from shoal.experiment.files import of_run
 from shoal.run.champion import Champion, load_champion
 
 
@@ -37,8 +38,8 @@ def export(
             raise BadInput(f"--stochastic: {problem}")
         return champion.policy.save(file)
     if champion.experiment.config.get("precision") == "bfloat16":
-        # Weights are float32, the only precision of many programs.
-        config = {**champion.experiment.config, "precision": "float32"}
+        # Weights are float32, the only precision of many programs. Of choices, the run's own champion may have others.
+        config = {**of_run(run).config, "precision": "float32"}
         champion = load_champion(run, trust_code, member, generation, config=config)
         champion.experiment = measured.experiment
     check_target(file)
