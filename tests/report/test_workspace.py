@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 from io import StringIO
 from pathlib import Path
@@ -19,9 +20,11 @@ from shoal.records.screen import Screen
 from shoal.report import workers
 from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
+from shoal.report.schedule import schedule
 from shoal.report.words import short, text
 from shoal.report.workers import watch_workspace
 from shoal.report.workspace import read_workspace
+from shoal.study.replay import follower
 
 COUNT = 4  # members of a worker
 PHASES = ("train", "evaluate", "evolve", "record")
@@ -71,6 +74,33 @@ def test_all_members_of_all_workers(tmp_path: Path) -> None:
         )  # of one worker: they are parts of its time
         assert entry["timing"]["seconds"] == max(p["timing"]["seconds"] for p in so_far)
         assert entry["timing"]["steps_per_second"] == pytest.approx(sum(p["timing"]["steps_per_second"] for p in parts))
+
+
+def test_the_schedule_of_a_worker_reaches_into_those_that_it_copied_from(tmp_path: Path) -> None:
+    """By hand: a member of b, which b's own lineage begins with, was copied from a two generations behind."""
+    older, run = worker(tmp_path, "a", 0, 3), worker(tmp_path, "b", 1, 6)
+    result = json.loads((run / "result.json").read_text())
+    child = result["champion"]["uid"] = 5
+    result["champion"]["generation"] = 5
+    (run / "result.json").write_text(json.dumps(result))
+    for file, parents in ((older, {}), (run, {4: (1, 2)})):
+        rows = [json.loads(line) for line in (file / "lineage.jsonl").read_text().splitlines()]
+        for row in rows:
+            row["parent"], row["parent_generation"] = row["uid"], row["generation"]
+            if row["uid"] == child and row["generation"] in parents:
+                row["parent"], row["parent_generation"] = parents[row["generation"]]
+        (file / "lineage.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = schedule(run)
+    assert [(row["uid"], row["generation"]) for row in found] == [(1, 0), (1, 1), (1, 2), (child, 5)]
+    assert [row["copied"] for row in found] == [False, False, False, True]
+    follows, said = follower(run), list[str]()
+    names = follows.method["rows"][0].keys()
+    assert follows.method["rows"] == [{name: row[name] for name in names} for row in found] and follows.generations == 4
+    copied = shutil.copytree(run, tmp_path / "elsewhere")
+    assert follower(copied, note=said.append).generations == 1
+    assert said == [
+        f"the schedule begins after generation 5: the lineage of {copied} holds nothing of its champion before"
+    ]
 
 
 def say(run: Path, **changes: Any) -> None:

@@ -12,7 +12,8 @@ import yaml
 
 from shoal.core.errors import BadInput
 from shoal.core.escape import write_csv
-from shoal.report.run import Run, read_run
+from shoal.report.run import Run
+from shoal.report.workspace import read_with_ancestors
 
 
 def schedule(path: Path) -> list[dict[str, Any]]:
@@ -21,7 +22,7 @@ def schedule(path: Path) -> list[dict[str, Any]]:
     Columns: generation (from 0), uid (whose hands the weights were in), steps, fitness (None where nothing was evaluated),
     copied (the weights came over from another member for this generation), then every hyperparameter.
     """
-    return schedule_of(read_run(path))
+    return schedule_of(read_with_ancestors(path))
 
 
 def schedule_of(run: Run) -> list[dict[str, Any]]:
@@ -45,7 +46,7 @@ def print_schedule(path: Path, format: str, out: TextIO) -> None:
 
     Generations count from 1, as on the terminal. Of choices in the structure it has what was chosen.
     """
-    exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_run(path)
+    exact, run = ("generation", "uid", "steps", "fitness", "copied"), read_with_ancestors(path)
     rows: list[dict[str, Any]] = [
         {name: x if name in exact else shortest(x) for name, x in row.items()} for row in schedule_of(run)
     ]

@@ -12,10 +12,11 @@ import numpy as np
 from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
+from shoal.core.run_files import is_workspace
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import Lineage, count, inner, number, tabulate
-from shoal.report.run import Run, RunFiles, read_worker
+from shoal.report.run import Run, RunFiles, read_run, read_worker
 
 NEW = list(PURPOSES)[1]  # levels that nobody trains on, and of which the test knows nothing
 
@@ -35,8 +36,7 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
     runs = [run for run in workers(path) if run.result or not ended]
     if not runs:
         raise BadInput(f"{path}: no worker has {'a result' if ended else 'begun'} yet")
-    entries = [row for folder in sorted((path / "workers").iterdir()) for row in RunFiles(folder).lineage]
-    lineage, champion = tabulate(entries), _best(runs)
+    lineage, champion = _lineage(path), _best(runs)
     metrics = _together(runs, lineage)
     members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
     population = _whole(_over(runs)([n for n in members if not np.isnan(n)] or [0.0]))
@@ -57,6 +57,18 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
         lineage=lineage,
         workers=tuple(runs),
     )
+
+
+def read_with_ancestors(path: Path) -> Run:
+    """A run as `read_run` has it; that of a worker with the lineage of all workers, whose members it may have copied."""
+    run, folder = read_run(path), path.resolve().parent
+    alone = run.champion is None or folder.name != "workers" or not is_workspace(folder.parent)
+    return run if alone else replace(run, lineage=_lineage(folder.parent))
+
+
+def _lineage(path: Path) -> Lineage:
+    """The lineage of all workers of a workspace."""
+    return tabulate([row for folder in sorted((path / "workers").iterdir()) for row in RunFiles(folder).lineage])
 
 
 def _together(runs: list[Run], lineage: Lineage) -> list[dict[str, Any]]:

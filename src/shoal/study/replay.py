@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from shoal.core.atomic import absolute
 from shoal.core.backend import on_jax
@@ -23,8 +24,8 @@ from shoal.methods.components import make_method
 from shoal.methods.schedule import Schedule
 from shoal.records.callback import Callback
 from shoal.report.lineage import Lineage
-from shoal.report.run import read_run
 from shoal.report.schedule import no_schedule, schedule_of
+from shoal.report.workspace import read_with_ancestors
 from shoal.run.result import Result
 from shoal.run.train import train
 from shoal.trainers.live import LIVE, translate
@@ -64,7 +65,7 @@ def follower(
     """
     experiment = open_run(run, trust_code) if file is None else of_run(run)
     run_dir = str(absolute(run_dir or _beside(run)))  # before the environment is made
-    record, name, tuned = read_run(run), experiment.method_name, sorted(experiment.space or ())
+    record, name, tuned = read_with_ancestors(run), experiment.method_name, sorted(experiment.space or ())
     if METHODS.get(name) is Schedule:  # the run is a replay itself
         made = make_method(experiment.method)
         assert isinstance(made, Schedule)
@@ -76,6 +77,8 @@ def follower(
     found = schedule_of(record)
     if not found:
         raise no_schedule(run, record)
+    if first := found[0]["generation"]:
+        note(f"the schedule begins after generation {first}: the lineage of {run} holds nothing of its champion before")
     if missing := [name for name in tuned if name not in found[0]]:
         raise BadInput(f"{run} has no schedule: its lineage has no values of {', '.join(missing)}")
     each = zip(found, _intervals(run, record.lineage, found, experiment.population), strict=True)
@@ -113,12 +116,17 @@ def _beside(run: Path) -> Path:
 
 def _intervals(run: Path, lineage: Lineage, found: list[dict[str, Any]], population: int) -> list[int]:
     """The intervals of each generation of a schedule: more than one where other members had ended. Raises BadInput."""
-    steps = [row["steps"] for row in found]
+    rows = np.searchsorted(lineage.generations, [row["generation"] for row in found])
+    columns = np.searchsorted(lineage.uids, [row["uid"] for row in found])
+    until = lineage.steps[rows, columns]
+    since = np.where(
+        rows > 0, lineage.steps[rows - 1, columns], 0.0
+    )  # of the same member: its parent may have made fewer
+    unit = until[0] - since[0]
     # Where no member ended, each is one: external trainers may make longer generations, and need not report their steps.
-    if lineage.present.all() or None in steps or steps[0] <= 0:
+    if lineage.present.all() or not np.isfinite([*until, *since]).all() or unit <= 0:
         return [1] * len(found)
-    until = [round(made / steps[0]) for made in steps]
-    lasted = [after - before for before, after in pairwise([0, *until])]
+    lasted = [round(end) - round(begin) for begin, end in zip(since / unit, until / unit, strict=True)]
     if not all(1 <= times <= population for times in lasted):
         raise BadInput(f"{run} has no schedule: steps in its lineage.jsonl are impossible")
     return lasted
