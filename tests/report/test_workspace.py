@@ -18,8 +18,9 @@ from shoal.core.errors import BadInput
 from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen
 from shoal.report import workers
-from shoal.report.comparison import write_comparison
+from shoal.report.comparison import differences, write_comparison
 from shoal.report.page import write_report
+from shoal.report.run import read_run
 from shoal.report.schedule import schedule
 from shoal.report.words import short, text
 from shoal.report.workers import watch_workspace
@@ -101,6 +102,13 @@ def test_the_schedule_of_a_worker_reaches_into_those_that_it_copied_from(tmp_pat
     assert said == [
         f"the schedule begins after generation 5: the lineage of {copied} holds nothing of its champion before"
     ]
+
+
+def test_counts_of_a_workspace_are_those_of_a_run(tmp_path: Path) -> None:
+    """A comparison would call 6 and 6.0 generations a difference."""
+    worker(tmp_path, "a", 0, 6)
+    alone = write_run(tmp_path / "alone", COUNT, 6)
+    assert differences({"alone": read_run(alone), "workspace": read_workspace(tmp_path)}) == []
 
 
 def say(run: Path, **changes: Any) -> None:

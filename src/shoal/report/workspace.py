@@ -51,7 +51,7 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
     return replace(
         runs[0],
         name=escape(path.resolve().name),
-        experiment=runs[0].experiment | {"population": population, "generations": max(planned)},
+        experiment=runs[0].experiment | {"population": population, "generations": _whole(max(planned))},
         result=result,
         metrics=metrics,
         lineage=lineage,
