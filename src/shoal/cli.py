@@ -120,6 +120,8 @@ def evaluate(
     if against is not None:
         from shoal.commands.games import show_payoff
 
+        if stochastic or levels is not None:
+            raise BadInput("a payoff is exact: leave out --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, stochastic)

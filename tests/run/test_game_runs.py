@@ -204,7 +204,8 @@ def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: 
         ("play", run, *flags)
         for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--stochastic",))
     ]
-    for command in (*none, *printed):
+    exact = [("evaluate", run, "--against", run, *flags) for flags in (("--stochastic",), ("--levels", "train"))]
+    for command in (*none, *printed, *exact):
         said(shoal(*command).err)
 
 
