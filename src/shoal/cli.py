@@ -96,7 +96,8 @@ def resume(
 
     fields = {path.partition(".")[0] for path in given}
     more = {name: x for name in fields if (x := getattr(experiment, name)) != getattr(before, name)}
-    generations = more.pop("generations", generations)
+    set_too = more.pop("generations", None)  # as with time_limit, the flag of its own wins
+    generations = set_too if generations is None else generations
     return show(lambda callbacks: run_again(run, generations, callbacks, trust_code, **more), quiet)
 
 

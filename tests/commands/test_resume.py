@@ -23,6 +23,7 @@ from support.runs import Signals, curves, flags, record, rows, same_run, setting
 
 from shoal.core.atomic import seal, unseal
 from shoal.experiment.experiment import Checkpoint
+from shoal.experiment.files import dump
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.run import checkpoint, control, loop
@@ -55,6 +56,21 @@ def test_raised_generations_equal_a_longer_run(six: Path, tmp_path: Path) -> Non
     assert "generation 3/6" not in outcome.out
     assert "generation 4/6" in outcome.out
     same_run(six, tmp_path / "r")
+
+
+def test_a_flag_wins_over_the_field_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For generations as for the time limit."""
+    asked: list[int | None] = []
+
+    def asks(run: Path, generations: int | None, *more: Any, **given: Any) -> None:
+        asked.append(generations)
+        raise Interrupted(run)
+
+    monkeypatch.setattr("shoal.run.train.resume", asks)
+    (tmp_path / "experiment.yaml").write_text(dump(tiny(generations=2)))
+    for words in (("--set", "generations=4", "--generations", "6"), ("--set", "generations=4"), ("--generations", "6")):
+        shoal("resume", tmp_path, *words)
+    assert asked == [6, 4, 6]
 
 
 def test_what_may_change_in_a_run(tmp_path: Path, said: Said) -> None:
