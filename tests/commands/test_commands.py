@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from shoal import cli
 from shoal.commands.output import selection_bias
 from shoal.core.extras import install
 from shoal.core.space import Range
+from shoal.core.spec import Box, Discrete, MultiDiscrete, describe_actions
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import load
@@ -542,8 +544,22 @@ def test_envs() -> None:
     assert all(len(line.split()) == 1 for line in lines), "in a pipe each has its line"
 
 
+@pytest.mark.parametrize(
+    ("space", "said"),
+    [
+        (Discrete(4), "discrete, 4 choices"),
+        (MultiDiscrete((2, 3)), "multi-discrete, 2 x 3 choices"),
+        (Box((-1, -1), (1, 1)), "continuous, (2,) within [-1, 1]"),
+        (Box((-math.inf,), (math.inf,)), "continuous, (1,) within [-inf, inf]"),
+        (Box((-1, 0), (1, 3)), "continuous, (2,) within bounds of their own"),
+    ],
+)
+def test_actions_are_described(space: Any, said: str) -> None:
+    assert describe_actions(space) == said
+
+
 def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its observations, metrics and environment parameters are listed; a mistake in it gets one line."""
+    """Its observations, actions, metrics and environment parameters are listed; a mistake in it gets one line."""
     (tmp_path / "meadow.py").write_text(
         "from gymnasium.envs.classic_control import PendulumEnv\n\n\n"
         "class Swing(PendulumEnv):\n    pass\n\n\ndef stone():\n    return 3\n"
@@ -551,7 +567,8 @@ def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     told = shoal("envs", "meadow:Swing").out
     assert (
-        told.startswith("meadow:Swing\nobservations: (3,) float32\nenvironment parameters, for space or hyper")
+        told.startswith("meadow:Swing\nobservations: (3,) float32\nactions: continuous, (1,) within [-2, 2]\n")
+        and "\nenvironment parameters, for space or hyper" in told
         and "\n  env.g: 10\n" in told
     )
     for name, problem in (("Grass", "cannot be imported"), ("stone", "meadow:stone gives a int; it must give")):

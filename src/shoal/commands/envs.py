@@ -1,4 +1,4 @@
-"""`shoal envs`: the installed environments; of one its observations, metrics and environment parameters."""
+"""`shoal envs`: the installed environments; of one its observations, actions, metrics and environment parameters."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.columns import Columns
 from shoal.core.backend import on_jax
 from shoal.core.env_parameters import PREFIX
 from shoal.core.extras import install
-from shoal.core.spec import describe
+from shoal.core.spec import describe, describe_actions
 from shoal.environments import registry, suites
 from shoal.environments.device import DeviceEnvironment, lenient
 from shoal.environments.host import HostEnvironment
@@ -44,11 +44,12 @@ def list_environments(pattern: str, screen: Screen) -> None:
 
 
 def described(environment: DeviceEnvironment | HostEnvironment) -> list[str]:
-    """Observations, metrics and environment parameters of an environment."""
+    """Observations, actions, metrics and environment parameters of an environment."""
     spec, env_parameters = environment.spec, environment.env_parameters
     on_device = isinstance(environment, DeviceEnvironment)
     parts = (("actor", spec.actor), ("critic", spec.critic)) if isinstance(spec.obs, dict) else ()
     lines = ["; ".join([f"observations: {describe(spec.obs)}", *(f"{name}: {', '.join(x)}" for name, x in parts if x)])]
+    lines.append(f"actions: {describe_actions(spec.action)}")
     if isinstance(environment, DeviceEnvironment) and (info := environment.info) is not None:
         reset = environment.reset
         with lenient():

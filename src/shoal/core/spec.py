@@ -137,3 +137,14 @@ def none_legal(obs: Any) -> Any:
 def describe(obs: Leaf | dict[str, Leaf]) -> str:
     """Describe shape and dtype of an observation, key by key where it is a dictionary."""
     return ", ".join(f"{key} {x}" for key, x in obs.items()) if isinstance(obs, dict) else str(obs)
+
+
+def describe_actions(space: ActionSpace) -> str:
+    """Describe the kind of actions, their number, and the bounds of continuous ones: one pair where all have the same."""
+    if isinstance(space, Discrete):
+        return f"discrete, {space.n} choices"
+    if isinstance(space, MultiDiscrete):
+        return f"multi-discrete, {' x '.join(map(str, space.nvec))} choices"
+    bounds = list(dict.fromkeys(zip(space.low, space.high, strict=True)))
+    within = f"[{bounds[0][0]:g}, {bounds[0][1]:g}]" if len(bounds) == 1 else "bounds of their own"
+    return f"continuous, {space.shape} within {within}"
