@@ -94,6 +94,17 @@ class WithoutOptions(Broken):
         return super().reset(seed=seed)
 
 
+class NothingAsInfo(Broken):
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return super().reset(seed=seed)[0], None
+
+
+class WithoutReset(Broken):
+    """As gymnasium's own class, whose method has no body."""
+
+    reset = gymnasium.Env.reset
+
+
 class FourValues(Broken):
     def step(self, action: Any) -> Any:
         obs, reward, ended, _, info = super().step(action)
@@ -175,8 +186,8 @@ def test_on_the_host(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.parametrize(
     "older",
     [
-        *(ObservationAlone, WithoutSeed, WithoutOptions, FourValues, FourValuesAndNumbers),
-        *(*STEPS.values(), WithoutSpace, WithoutActions),
+        *(ObservationAlone, WithoutSeed, WithoutOptions, NothingAsInfo, WithoutReset),
+        *(FourValues, FourValuesAndNumbers, *STEPS.values(), WithoutSpace, WithoutActions),
     ],
     ids=lambda kind: kind.__name__,
 )

@@ -4,7 +4,6 @@ may be set?"""
 from __future__ import annotations
 
 import contextlib
-import inspect
 import math
 import re
 import warnings
@@ -75,14 +74,19 @@ def set_numbers(env: Any, numbers: Mapping[str, float]) -> None:
 
 def _begin(env: Any) -> tuple[Any, Mapping[str, Any]]:
     """The first observation, and its info. Raises BadInput where `reset` is not as gymnasium 1 has it."""
-    taken = inspect.signature(env.unwrapped.reset).parameters
-    any_name = any(x.kind is inspect.Parameter.VAR_KEYWORD for x in taken.values())
-    for name in ("seed", "options"):
-        if name not in taken and not any_name:
-            raise _older(type(env.unwrapped), "reset", f"takes no {name}", "reset(self, *, seed=None, options=None)")
-    begun = env.reset(seed=0)
-    if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], Mapping)):
-        raise _older(type(env.unwrapped), "reset", "gives an observation alone", "two values: observation, info")
+    kind = type(env.unwrapped)
+    try:
+        begun = env.reset(seed=0, options=None)  # as vectors of environments call it
+    except TypeError as error:
+        if lacking := re.search(r"unexpected keyword argument '(seed|options)'", str(error)):
+            asked = "reset(self, *, seed=None, options=None)"
+            raise _older(kind, "reset", f"takes no {lacking[1]}", asked) from error
+        raise
+    if not (isinstance(begun, tuple) and len(begun) == 2):
+        problem = "gives nothing" if begun is None else "gives an observation alone"
+        raise _older(kind, "reset", problem, "two values: observation, info")
+    if not isinstance(begun[1], Mapping):
+        raise _older(kind, "reset", f"gives {_describe(begun[1])} as the info", "a dictionary")
     return begun
 
 
