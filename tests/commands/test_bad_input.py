@@ -82,6 +82,8 @@ def refused(folder: Path, *arguments: object) -> str:
         {"env": "CartPol-v1"},
         {"env": "gym:CartPole"},
         {"env": "gymnaz:CartPole-v1"},
+        {"env": "gymnasium:CartPole-v1"},
+        {"env": "json:CartPole-v1"},
         {"env": "gym:Strange-v0"},
         {"env": "gym:CartPole-v1", "env_options": {"gravity": 3}},
         {"env_options": {"gravty": 3}},

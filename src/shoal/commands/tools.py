@@ -71,12 +71,10 @@ def envs(
     pattern: Annotated[
         str,
         Positional,
-        flag(
-            "[PATTERN]", "part of an id; for a whole id or module:name also its observations and environment parameters"
-        ),
+        flag("[PATTERN]", "part of an id; a whole id or module:name is described"),
     ] = "",
 ) -> int:
-    """List the installed environments, or describe one: observations, metrics, environment parameters."""
+    """List the installed environments, or describe one: observations, actions, metrics, environment parameters."""
     from shoal.commands.envs import list_environments
 
     look_here()

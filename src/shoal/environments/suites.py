@@ -134,6 +134,11 @@ def resolve(env: str) -> str:
     """The full id of `env`. Raises BadInput, with the nearest ids, where it does not exist."""
     suite, colon, name = env.partition(":")
     _check(env)
+    if colon and suite not in PACKAGES and VERSION.search(name):
+        problem = f"{name!r} is an id of an environment, and no class or function of the module {suite}"
+        known = next((known for known, package in PACKAGES.items() if package == suite), None)
+        registered = f"write gym:{env}, where the module registers it with gymnasium"
+        raise BadField("env", problem, f"write {known}:{name}" if known else registered)
     if colon and (suite not in PACKAGES or (suite in OF_MODULES and ":" in name)):
         return env
     name = name if colon else env
