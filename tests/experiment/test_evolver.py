@@ -110,6 +110,11 @@ def test_a_diverged_member_copies_another_one():
         {"explore": {"name": "perturb", "factor": 2}},
         {"space": {"rate": [1.0, 0.1]}},
         {"burn_in": -1},
+        {"burn_in": "5"},
+        {"population": "4"},
+        {"population": 2.5},
+        {"seed": -1},
+        {"seed": 1.5},
     ],
     ids=shown,
 )
@@ -140,8 +145,11 @@ def test_what_cannot_be_told(burn_in, told, said):
 
 @pytest.mark.parametrize(
     "state",
-    [{}, None, {"generation": 1, "members": [{"uid": 0}]}, Evolver(SPACE, 3).state_dict()],
-    ids=["empty", "none", "half", "of three members"],
+    [
+        *({}, None, {"generation": 1, "members": [{"uid": 0}]}, Evolver(SPACE, 3).state_dict()),
+        Evolver(SPACE | {"noise": [0, 1]}, 4).state_dict(),
+    ],
+    ids=["empty", "none", "half", "of three members", "of a larger space"],
 )
 def test_states_of_something_else(state, said):
     evolver = Evolver(SPACE, 4)

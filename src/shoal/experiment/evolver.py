@@ -39,8 +39,11 @@ class Evolver:
         seed: int = 0,
     ):
         """Create an evolver. Arguments are the experiment fields of the same names. Raises BadInput for invalid ones."""
-        if population < 1:
-            raise BadField("population", "must be at least 1", value=population)
+        given = {"population": population, "burn_in": burn_in, "seed": seed}
+        population, burn_in, seed = (convert(int, value, name) for name, value in given.items())
+        for name, least, value in (("population", 1, population), ("seed", 0, seed)):
+            if value < least:
+                raise BadField(name, f"must be at least {least}", value=value)
         self._ranges = convert(dict[str, Range], space, "space")
         parts = {"select": make_component(select, "select"), "explore": make_component(explore, "explore")}
         method = Pbt(**parts, burn_in=burn_in)
@@ -107,10 +110,13 @@ class Evolver:
             uid = [member["uid"] for member in members]
             copied = [member["copy_from"] for member in members]
             hyper = {name: np.array([m["hyper"][name] for m in members], np.float32) for name in self._ranges}
+            more = {name for member in members for name in member["hyper"]} - hyper.keys()
         except (KeyError, TypeError, ValueError) as error:
             raise BadInput(f"this is no state of such an Evolver: {type(error).__name__}: {error}") from error
         if uid != self._uid.tolist():
             raise BadInput(f"this is the state of {len(uid)} members, and there are {len(self._uid)}")
+        if more:
+            raise BadInput(f"this is the state of an Evolver whose space has {', '.join(sorted(more))} too")
         self._generation, self._hyper = generation, hyper
         self._parents = np.array([u if parent is None else parent for u, parent in zip(uid, copied, strict=True)])
 
