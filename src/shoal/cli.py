@@ -40,6 +40,7 @@ from shoal.commands.tools import agents, envs, experiments, import_, init, runs,
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE
+from shoal.records.words import text
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
@@ -126,9 +127,9 @@ def evaluate(
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
         outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, stochastic)
-    fitness, extremes = outcome["selection_fitness"], f"(lowest {outcome['min']:.4g}, highest {outcome['max']:.4g})"
+    fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
     how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
-    selected = "" if fitness is None else f"; {fitness:.4g} when selected"
+    selected = "" if fitness is None else f"; {text(fitness)} when selected"
     console().print(f"{scored(outcome)} {how}{selected}")
     return DONE
 
@@ -166,7 +167,7 @@ def play(
     which, video = (population, member, generation, stochastic), video or Path("champion.mp4")
     with console().status("playing" if live else "recording"):
         returns = show_episodes(run, None if live else video, episodes, seed, trust_code, *which)
-    found = ", ".join(f"{r:.4g}" for r in returns) or "closed before an episode had ended"
+    found = ", ".join(map(text, returns)) or "closed before an episode had ended"
     console().print(f"{run if live else video}: {found}", soft_wrap=True)
     return DONE
 

@@ -29,7 +29,7 @@ from shoal.core.extras import install
 from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
 from shoal.distributed import directory
-from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels
+from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels, Stop
 from shoal.experiment.plan import make_plan
 from shoal.records.callback import Start
 from shoal.records.console import Display
@@ -126,8 +126,11 @@ def test_an_environment_that_normalises_itself(
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"method": "successive_halving"}, {"budget": 4096}, {"method": "independent", "population": 1}],
-    ids=["pbt", "successive_halving", "budget", "one"],
+    [
+        *({}, {"method": "successive_halving"}, {"budget": 4096}, {"method": "independent", "population": 1}),
+        {"stop": Stop(patience=3)},
+    ],
+    ids=["pbt", "successive_halving", "budget", "one", "stop"],
 )
 def test_the_steps_of_all_and_of_each_are_told(said: Said, changes: dict[str, Any]) -> None:
     """In the first lines of a run."""

@@ -19,7 +19,8 @@ from support.cases import every_slow
 from support.synthetic_run import write_run
 
 from shoal.core.errors import BadInput
-from shoal.report import charts, words
+from shoal.records import words
+from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.report.page import CLOSED, write_report
 

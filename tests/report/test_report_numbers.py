@@ -13,7 +13,8 @@ from support.synthetic_run import write_run
 from test_report import SECTIONS, report
 from test_report_methods import chart, rows, same
 
-from shoal.report.words import short, text
+from shoal.commands.output import scored
+from shoal.records.words import short, text
 
 G, N = 20, 8  # generations and members of the run
 
@@ -164,3 +165,17 @@ def test_what_agents_recorded_of_their_learning(run: Path) -> None:
 def test_numbers_that_round_to_the_next_unit(value: float, as_short: str, as_text: str) -> None:
     """999,936 steps were 1e+03k."""
     assert (short(value), text(value)) == (as_short, as_text)
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "shown"),
+    [
+        (-154.68, 8.58, "-154.7 ± 8.6"),
+        (12345.6, 123.4, "12,346 ± 123"),
+        (9999.6, 99.7, "10,000 ± 100"),
+        (0.98765, 0.0123, "0.98765 ± 0.012"),
+    ],
+)
+def test_scores_in_the_terminal(mean: float, error: float, shown: str) -> None:
+    """12,346 ± 123 was 1.235e+04 ± 1.2e+02."""
+    assert scored({"mean": mean, "standard_error": error}) == f"{shown} (standard error)"

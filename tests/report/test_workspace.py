@@ -17,12 +17,12 @@ from support.synthetic_run import write_about, write_run
 from shoal.core.errors import BadInput
 from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen
+from shoal.records.words import short, text
 from shoal.report import workers
 from shoal.report.comparison import differences, write_comparison
 from shoal.report.page import write_report
 from shoal.report.run import read_run
 from shoal.report.schedule import schedule
-from shoal.report.words import short, text
 from shoal.report.workers import watch_workspace
 from shoal.report.workspace import read_workspace
 from shoal.study.replay import follower

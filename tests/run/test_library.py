@@ -116,7 +116,7 @@ def test_what_a_notebook_shows_says_how_it_went(tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "run"))
     told = result.summary["champion"]
     mean, error, episodes = (told["evaluation"][name] for name in ("mean", "standard_error", "episodes"))
-    said = f"done, champion {mean:.4g} ± {error:.4g} (standard error) over {episodes} episodes"
+    said = f"done, champion {mean:.4g} ± {error:.2g} (standard error) over {episodes} episodes"
     assert repr(result) == f"<result of {tmp_path / 'run'}: {said}>"
     generations = "1 generation" if told["generation"] == 0 else "2 generations"
     member = f"member {told['uid']} after {generations}, {told['selection_fitness']:.4g}"

@@ -20,6 +20,7 @@ from shoal.environments.games.exploitability import payoff
 from shoal.environments.games.tree import CHANCE, OVER, Tables
 from shoal.experiment.build import kind_of
 from shoal.experiment.rules import of_game
+from shoal.records.words import text
 from shoal.run.champion import load_champion
 
 
@@ -47,8 +48,8 @@ def load_player(run: Path, trust_code: bool, member: int | None = None, generati
 def show_payoff(run: Path, against: Path, trust_code: bool, member: int | None, generation: int | None) -> int:
     """Print the payoff of a run's champion, or member, against another run's champion. Returns the exit code."""
     first, second = play_against(load_player(run, trust_code, member, generation), load_player(against, trust_code))
-    text = f"{(first + second) / 2:.4g} a game (as player 0 {first:.4g}, as player 1 {second:.4g})"
-    console().print(f"payoff against {against}: {text}", soft_wrap=True)
+    found = f"{text((first + second) / 2)} a game (as player 0 {text(first)}, as player 1 {text(second)})"
+    console().print(f"payoff against {against}: {found}", soft_wrap=True)
     return DONE
 
 

@@ -22,6 +22,7 @@ from shoal.core.interrupts import (
     on_signal,
 )
 from shoal.records.screen import Output, Screen, styled
+from shoal.records.words import error_text, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -120,7 +121,9 @@ def selection_bias(champion: Mapping[str, Any]) -> str:
     lost, error = champion["selection_fitness"] - new["mean"], new["standard_error"] or 0.0
     if not lost > 3 * error > 0:
         return ""
-    return f"selection bias: fitness at selection was {lost:.3g} above the held-out mean; raise fitness.episodes"
+    return (
+        f"selection bias: fitness at selection was {error_text(lost)} above the held-out mean; raise fitness.episodes"
+    )
 
 
 def scored(tested: Mapping[str, Any]) -> str:
@@ -128,9 +131,9 @@ def scored(tested: Mapping[str, Any]) -> str:
     if tested["mean"] is None:
         return "no return"
     if tested.get("exact"):
-        return f"exploitability {-tested['mean']:.4g}"
+        return f"exploitability {text(-tested['mean'])}"
     error = tested["standard_error"]
-    return f"{tested['mean']:.4g}" + ("" if error is None else f" ± {error:.2g} (standard error)")
+    return text(tested["mean"]) + ("" if error is None else f" ± {error_text(error)} (standard error)")
 
 
 def to_watch(run: Path, champion: Mapping[str, Any]) -> tuple[str, str]:
@@ -154,7 +157,7 @@ def _print_result(result: Result, screen: Screen) -> int:
         line = styled(
             *("champion: ", (scored(test), "bold")),
             " " if test.get("exact") else f" on {test['episodes']} held-out episodes ",
-            f"({champion['selection_fitness']:.4g} when selected); {summary['environment_steps']:,} training steps "
+            f"({text(champion['selection_fitness'])} when selected); {summary['environment_steps']:,} training steps "
             f"and {summary['evaluation_steps']:,} evaluation steps in "
             f"{summary['seconds']:.0f} s, of which compiling {summary['compile_seconds']:.0f} s",
         )

@@ -16,9 +16,9 @@ from shoal.core.run_files import is_workspace
 from shoal.distributed.lease import alive
 from shoal.records.jsonl import last_line, read_text
 from shoal.records.screen import Screen, plain_table
+from shoal.records.words import text
 from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
-from shoal.report.words import text
 from shoal.report.workers import at_work
 from shoal.report.workspace import begun
 from shoal.run.lock import NAME as LOCK

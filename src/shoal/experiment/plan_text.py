@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.environments.host import HostEnvironment
+from shoal.experiment.experiment import Stop
 
 if TYPE_CHECKING:
     from shoal.experiment.plan import Plan
@@ -37,7 +38,8 @@ def whole_run(plan: Plan) -> str:
     e, n = plan.experiment, plan.experiment.population
     if n == 1 or not plan.steps or e.ends_by != ["generations"]:
         return ""
-    each, total = e.generations * plan.steps, f"{n * e.generations * plan.steps:,} environment steps in total"
+    each, most = e.generations * plan.steps, "" if e.stop == Stop() else "at most "
+    total = f"{most}{n * each:,} environment steps in total"
     if len(plan.rung_sizes) > 1:
         return f"{n} members: {total}; a member that survives all rungs trains for {each * plan.share_made(1.0):,.0f}"
     return f"{n} members × {each:,} steps each: {total}"

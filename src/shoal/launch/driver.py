@@ -22,6 +22,7 @@ from shoal.distributed.directory import StopRequest, stop_workers
 from shoal.launch.launcher import Crew, Launcher
 from shoal.records.jsonl import last_line
 from shoal.records.screen import Screen
+from shoal.records.words import text
 from shoal.report.page import write_report
 from shoal.report.workers import GLANCE, glances, view
 from shoal.report.workspace import read_workspace
@@ -166,7 +167,7 @@ class Driver:
             copies, foreign = (sum(int(row.figures[at] or 0) for row in rows) for at in (3, 4))
             furthest, at_work = max(row.done for row in rows), sum(worker.code is None for worker in self._launched)
             self._note(
-                f"generation {slowest}/{rows[0].planned} of all, {furthest} of the furthest; best {best:.4g}, "
+                f"generation {slowest}/{rows[0].planned} of all, {furthest} of the furthest; best {text(best)}, "
                 f"{copies} copies, {foreign} of them of other workers; {at_work} at work"
             )
 

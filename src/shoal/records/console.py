@@ -24,6 +24,7 @@ from shoal.experiment.structures import choices, structures
 from shoal.records.callback import Callback
 from shoal.records.notebook import Cell
 from shoal.records.screen import Screen, plain_table, styled
+from shoal.records.words import text
 
 if TYPE_CHECKING:
     from shoal.records.callback import Start
@@ -235,7 +236,7 @@ def _on_levels(purpose: str, rows: Rows) -> str:
 
 
 def _figure(value: float | None) -> str:
-    return "nan" if value is None else f"{value:.4g}"
+    return "nan" if value is None else text(value)
 
 
 FITNESS = {kind: _metric("fitness", kind) for kind in ("best", "median", "worst")}

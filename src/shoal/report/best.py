@@ -10,6 +10,7 @@ import numpy as np
 
 from shoal.core.errors import STRUCTURE
 from shoal.core.yaml_text import write_yaml
+from shoal.records.words import short
 from shoal.report import charts, effects, tables
 from shoal.report.charts import Axis, Stroke
 from shoal.report.effects import Effect
@@ -18,7 +19,6 @@ from shoal.report.lineage import inner
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.schedule import shortest
-from shoal.report.words import short
 
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.

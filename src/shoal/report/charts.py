@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from shoal.records.words import short, text
 from shoal.report.rendering import parts
-from shoal.report.words import short, text
 
 WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
 HIDDEN, MOST = 0.006, 0.5  # lines so near to each other, on so many of their points, are one to the eye

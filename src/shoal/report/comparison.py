@@ -13,6 +13,7 @@ from shoal.core.atomic import check_target, write_file
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.core.run_files import is_workspace
+from shoal.records.words import duration, text
 from shoal.report import charts
 from shoal.report.charts import Axis
 from shoal.report.layout import quantile
@@ -22,7 +23,6 @@ from shoal.report.page import Section
 from shoal.report.palette import series
 from shoal.report.rendering import Figure, parts, prose, rendered
 from shoal.report.run import Run, read_run
-from shoal.report.words import duration, text
 from shoal.report.workspace import read_workspace
 
 OWN = ("run_dir", "exchange.worker")  # what no two runs have in common

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.records.words import many, text, went
 from shoal.report.charts import Axis
 from shoal.report.layout import Layout, quantile
 from shoal.report.over_time import curve, figure, lines_figure, nothing
 from shoal.report.rendering import Block, Figure, prose
-from shoal.report.words import many, text, went
 
 TINY = 1e-37  # below that float32, in which determinants are recorded, knows no number
 

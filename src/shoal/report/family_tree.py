@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from shoal.records.words import many
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, line
 from shoal.report.layout import Layout
 from shoal.report.over_time import figure
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
-from shoal.report.words import many
 
 COLOURS = 7  # founders with a colour of their own; the rest are grey
 EDGES = 900  # with more copies than that the tree shows survivors only

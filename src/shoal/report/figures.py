@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from shoal.records.words import many, short, text, went
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke, rings
 from shoal.report.layout import PHASES, Layout, quantile
@@ -15,7 +16,6 @@ from shoal.report.over_time import curve, figure, handovers, lines_figure, membe
 from shoal.report.reliability import reliability
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
-from shoal.report.words import many, short, text, went
 
 LISTED = 6  # changes that a sentence lists one by one
 

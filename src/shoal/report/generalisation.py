@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.records.words import text, went
 from shoal.report.charts import Axis
 from shoal.report.layout import Layout, quantile
 from shoal.report.lineage import inner, number
 from shoal.report.over_time import Line, lines_figure, nothing
 from shoal.report.rendering import Block, prose
 from shoal.report.run import Run
-from shoal.report.words import text, went
 
 PURPOSES = {"train": "training levels", "validation": "validation levels", "test": "test levels"}
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from shoal.core.space import Range
+from shoal.records.words import duration, text
 from shoal.report import charts
 from shoal.report.charts import Axis, spaced
 from shoal.report.lineage import Lineage
 from shoal.report.run import Run
-from shoal.report.words import duration, text
 
 CELLS = 120_000  # values that the page carries for its tooltips: bounds its size
 MEMBERS = 200  # members that are drawn one by one

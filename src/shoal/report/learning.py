@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.records.words import went
 from shoal.report.figures import fitness_axis
 from shoal.report.layout import Layout, quantile
 from shoal.report.over_time import curve, figure, member_lines
 from shoal.report.rendering import METRICS, Block, Figure, parts
 from shoal.report.run import Run
-from shoal.report.words import went
 
 SHOWN = 3  # figures that stand there at once, a row of them
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from shoal.records.words import duration, many, short, text
 from shoal.report.generalisation import on_levels
 from shoal.report.lineage import count, inner, number
 from shoal.report.rendering import Markup, prose, rendered
 from shoal.report.run import Run
-from shoal.report.words import duration, many, short, text
 
 BINS = 24  # of the champion's returns
 TESTED = {"mean": "mean", "error": "standard_error", "episodes": "episodes"}  # of the final evaluation

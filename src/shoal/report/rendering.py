@@ -10,8 +10,8 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from shoal.records.words import many, text
 from shoal.report.palette import PAGE
-from shoal.report.words import many, text
 
 
 def pack(data: Any) -> str:

@@ -19,8 +19,8 @@ from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.files import fields_of_run
 from shoal.records.jsonl import last_line, read_lines, read_text
+from shoal.records.words import text
 from shoal.report.lineage import Lineage, inner, number, tabulate
-from shoal.report.words import text
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from shoal.records.words import many, text, went
 from shoal.report import charts
 from shoal.report.charts import PERCENT, Axis, Stroke, rings
 from shoal.report.figures import fitness_axis
 from shoal.report.layout import Layout
 from shoal.report.over_time import figure, lines_figure, nothing, smoothing, trend
 from shoal.report.rendering import Block, Figure, prose
-from shoal.report.words import many, text, went
 
 LENGTHS = {
     "Gradient": ("gradient/norm", "Norm of the estimated gradient, weight decay included"),

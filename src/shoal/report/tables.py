@@ -6,12 +6,12 @@ import numpy as np
 
 from shoal.core.errors import shortened
 from shoal.core.space import Range
+from shoal.records.words import duration, short, text
 from shoal.report.charts import scaled
 from shoal.report.layout import Layout, ends
 from shoal.report.lineage import count, inner, number
 from shoal.report.rendering import Block, Figure, parts, prose
 from shoal.report.run import Run
-from shoal.report.words import duration, short, text
 
 NEAR = 0.01  # of the range, in its own scale: that close to a bound counts as sitting on it
 OFTEN = 0.25  # a share of members on a bound that calls for a wider range

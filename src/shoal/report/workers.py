@@ -19,6 +19,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.run_files import is_workspace
 from shoal.records.screen import Screen, plain_table, styled
+from shoal.records.words import text
 from shoal.report.lineage import inner, number
 from shoal.report.run import Run, read_worker
 from shoal.report.workspace import begun, workers
@@ -92,7 +93,7 @@ def _glance(folder: Path, stamp: object) -> Glance:
         return Glance(run.name, 0, planned, np.nan, ("",) * 6, bool(run.result))
     fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
     best, *others = (float(kind(fitness)) if len(fitness) else np.nan for kind in (np.max, np.median, np.min))
-    values = [f"{value:.4g}" if np.isfinite(value) else "–" for value in (best, *others)]
+    values = [text(value) for value in (best, *others)]
     copies = [str(int(copied.sum())) for copied in (lineage.copied, lineage.foreign)]
     speed = number(inner(run.latest, "timing").get("steps_per_second"))
     done = int(lineage.generations[-1]) + 1

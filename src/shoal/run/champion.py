@@ -30,6 +30,7 @@ from shoal.experiment.rules import INT32
 from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
 from shoal.members.acting import PolicyFactory
+from shoal.records.words import text
 from shoal.run import checkpoint
 from shoal.run.members import Saved, read_members
 
@@ -56,7 +57,7 @@ class Champion:
         self._sampled = 0  # actions so far: each has a key of its own
 
     def __repr__(self) -> str:
-        fitness = "" if self.fitness is None else f", {self.fitness:.4g}"
+        fitness = "" if self.fitness is None else f", {text(self.fitness)}"
         generations = f"{self.generation + 1} generation{'s' * (self.generation > 0)}"
         who = f"member {self.uid} after {generations}{fitness}"
         return f"<champion of {self.experiment.env_name} by {self.experiment.agent_name}: {who}>"

@@ -11,6 +11,7 @@ from typing import Any
 
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
+from shoal.records.words import error_text, text
 from shoal.run.champion import Champion, load_champion
 
 
@@ -31,13 +32,13 @@ class Result:
     def __repr__(self) -> str:
         tested = self.evaluation
         mean, error = tested.get("mean"), tested.get("standard_error")
-        spread = "" if error is None else f" ± {error:.4g} (standard error)"
+        spread = "" if error is None else f" ± {error_text(error)} (standard error)"
         if mean is None:
             score = "no score"
         elif tested.get("exact"):  # nothing was played
-            score = f"champion with exploitability {-mean:.4g}"
+            score = f"champion with exploitability {text(-mean)}"
         else:
-            score = f"champion {mean:.4g}{spread} over {tested['episodes']} episodes"
+            score = f"champion {text(mean)}{spread} over {tested['episodes']} episodes"
         return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
     @property

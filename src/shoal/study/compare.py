@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.records.words import many
 from shoal.report.rendering import prose
-from shoal.report.words import many
 from shoal.study import statistics
 from shoal.study.results import Results
 from shoal.study.study_file import Study

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from rich.table import Table
 
 from shoal.records.screen import plain_table
+from shoal.records.words import text
 from shoal.study.results import RunOutcome
 from shoal.study.study_file import RunKey
 
@@ -22,7 +23,7 @@ def progress_table(title: str, arms: Arms, outcomes: Mapping[RunKey, RunOutcome]
     for (task, arm), keys in arms.items():
         done = [outcomes[key].score for key in keys if key in outcomes]
         scores = [score for score in done if score == score]  # others have no champion
-        mean = f"{sum(scores) / len(scores):.4g}" if scores else ""
+        mean = text(sum(scores) / len(scores)) if scores else ""
         running = ", ".join(f"seed {key.seed}, {share:.0%}" for key, share in now.items() if key in keys)
         table.add_row(task, arm, f"{len(done)}/{len(keys)}", mean, running)
     return table

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from shoal.records.words import text
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
 from shoal.report.generalisation import PURPOSES
 from shoal.report.palette import series
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
-from shoal.report.words import text
 from shoal.study import statistics
 from shoal.study.results import KNOWN, NEW, Results, held
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 
+from shoal.records.words import many, text
 from shoal.report.charts import Axis
 from shoal.report.rendering import Markup, parts, prose, rendered
-from shoal.report.words import many, text
 from shoal.study.compare import LEVEL, Comparison, asked, least_seeds, stopped
 from shoal.study.cost import costs, dearest
 from shoal.study.study_file import Study

@@ -12,9 +12,9 @@ import numpy as np
 from shoal.core.atomic import write_file
 from shoal.core.escape import escape
 from shoal.records.jsonl import read_text
+from shoal.records.words import many, text
 from shoal.report.page import Section
 from shoal.report.rendering import Block, Figure, Markup, parts, prose, rendered
-from shoal.report.words import many, text
 from shoal.study.compare import LEVEL, Comparison, seeds_summary
 from shoal.study.cost import costs, unlike
 from shoal.study.figures import IntervalRow, curves, levels, looks_of, profile, rows_drawn

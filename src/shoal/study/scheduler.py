@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from shoal.records.callback import Callback, Start
 from shoal.records.generation import Generation
 from shoal.records.screen import Screen, styled
 from shoal.records.tensorboard import TensorBoard
+from shoal.records.words import text
 from shoal.study.compare import seeds_summary, stopped
 from shoal.study.display import progress_table, time_left
 from shoal.study.replay import follower
@@ -188,7 +190,8 @@ class Scheduler(Callback):
             self._is_done(other)
         if failure is None:
             outcome = self._outcomes[key]
-            line = styled(f"{outcome.score:.4g} in {outcome.row['seconds']:.0f} s; {self._progress()}")
+            score = text(outcome.score) if math.isfinite(outcome.score) else "no champion"
+            line = styled(f"{score} in {outcome.row['seconds']:.0f} s; {self._progress()}")
         else:
             self.failed.add(key)
             file = self._path / key.failure

@@ -23,7 +23,7 @@ from shoal.experiment import plan_text
 from shoal.experiment.experiment import Experiment, Stop
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
-from shoal.report.words import duration, many
+from shoal.records.words import duration, many
 from shoal.run.auto_population import AS_LONG, FreeMembers
 from shoal.run.memory import reckoned
 from shoal.run.warm_start import experiment_behind, read_warm_start

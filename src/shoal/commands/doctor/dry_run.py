@@ -22,7 +22,7 @@ from shoal.experiment.plan import Plan
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.records.jsonl import read_lines
-from shoal.report.words import duration
+from shoal.records.words import duration, error_text, text
 from shoal.run.train import train
 from shoal.testing.checks import QUICK
 from shoal.testing.trainee import Trainee
@@ -131,13 +131,13 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     if e.fitness.source == "training" and length > whole / 10:
         none = f"no episode ended in {rollouts * rollout:,}"
         seen = f"episodes took up to {length:,.0f}" if length < math.inf else none
-        text = f"an interval is {whole:,} steps in each environment, and {seen}"
+        found = f"an interval is {whole:,} steps in each environment, and {seen}"
         advice = "Raise interval, or set fitness.source: evaluation"
         if length > whole / 2:
-            yield warning("fitness", f"{text}; a member that ends no episode has no fitness. {advice}")
+            yield warning("fitness", f"{found}; a member that ends no episode has no fitness. {advice}")
             return
         if np.nanmin(lengths) < length:
-            yield warning("fitness", f"{text}: short episodes weigh more. {advice}")
+            yield warning("fitness", f"{found}: short episodes weigh more. {advice}")
     if n < e.population:
         yield (warning if n else failure)(
             "fitness", f"{e.population - n} of {e.population} members diverged in the dry run"
@@ -145,9 +145,9 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     known = np.isfinite(stats.std)
     if n < 2:
         return
-    std = f"std over members {_figure(fitness.std())} after {2 * rollouts} rollouts"
+    std = f"std over members {error_text(fitness.std())} after {2 * rollouts} rollouts"
     if np.ptp(fitness) == 0:
-        yield ok("fitness", f"all members score {fitness[0]:.4g} at first: until one learns, selection is random")
+        yield ok("fitness", f"all members score {text(fitness[0])} at first: until one learns, selection is random")
     elif e.fitness.exact:  # no episodes are played for it
         yield ok("fitness", f"{std}; exploitability is exact, without a standard error")
     elif not known.any():
@@ -155,10 +155,6 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
     else:
         error = float((stats.std[known] / np.sqrt(stats.episodes[known])).mean())
         bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
-        text = f"{std}; standard error over {stats.episodes.max()} episodes {_figure(error)}"
-        text += f"; selection bias of the best of {n} {_figure(bias)}"
-        yield (ok if error < fitness.std() else warning)("fitness", text)
-
-
-def _figure(x: float) -> str:
-    return f"{x:,.0f}" if abs(x) >= 100 else f"{x:.2g}"
+        found = f"{std}; standard error over {stats.episodes.max()} episodes {error_text(error)}"
+        found += f"; selection bias of the best of {n} {error_text(bias)}"
+        yield (ok if error < fitness.std() else warning)("fitness", found)

@@ -21,7 +21,7 @@ from shoal.environments.host import HostEnvironment
 from shoal.environments.spaces import to_bounds
 from shoal.experiment.plan import Plan
 from shoal.methods.ranges import at_bound
-from shoal.report.words import many
+from shoal.records.words import many
 
 TRIALS = 100  # of selection
 STEPS = 200  # with random actions, in which a parameter of a host environment should make a difference

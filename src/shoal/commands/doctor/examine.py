@@ -16,7 +16,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
 from shoal.members.devices import prepare
 from shoal.records.screen import plain_table, styled
-from shoal.report.words import duration, many
+from shoal.records.words import duration, many
 from shoal.run.auto_population import measure, permitted
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-
-import numpy as np
+from collections.abc import Callable, Iterable
 
 
 def text(value: float) -> str:
@@ -20,6 +18,11 @@ def text(value: float) -> str:
     return f"{mantissa.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
+def error_text(value: float) -> str:
+    """Return an error of a number as text: two digits, and all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 99.5 else f"{value:.2g}"
+
+
 def short(value: float) -> str:
     """Return a count in short: 950, 20k, 1.5M."""
     if not math.isfinite(value):
@@ -30,12 +33,12 @@ def short(value: float) -> str:
     return f"{value / size:.3g}{letter}"
 
 
-def went(values: np.ndarray, as_text: Callable[[float], str] = text) -> str:
+def went(values: Iterable[float], as_text: Callable[[float], str] = text) -> str:
     """The course of a number, from its first finite value to its last; `as_text` makes them text."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    known = [float(value) for value in values if math.isfinite(value)]
+    if not known:
         return "is unknown"
-    first, last = as_text(float(known[0])), as_text(float(known[-1]))
+    first, last = as_text(known[0]), as_text(known[-1])
     return f"was {first}" if len(known) == 1 else f"went from {first} to {last}"
 
 
