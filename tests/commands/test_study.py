@@ -301,8 +301,9 @@ def test_every_arm_ends_with_its_budget(tmp_path: Path, base: dict, arms: dict) 
         last = max(run.glob("[0-9]"), default=run)  # of a sequence
         *_, before, end = [{"steps": 0, "evaluation_steps": 0}, *lines(last / "metrics.jsonl")]
         generation = sum(end[name] - before[name] for name in ("steps", "evaluation_steps"))
-        champion = json.loads((last / "result.json").read_text())["champion"]
-        selection = champion.get("final_selection", {"steps": 0})["steps"]
+        parts = run.glob("[0-9]") if last != run else [run]
+        champions = [json.loads((part / "result.json").read_text())["champion"] for part in parts]
+        selection = sum(champion.get("final_selection", {"steps": 0})["steps"] for champion in champions)
         assert budget <= int(row["all_steps"]) - selection < budget + generation
     before = rows(tmp_path / "out"), sorted((tmp_path / "out/runs").rglob("*"))
     assert shoal("study", path, "--workspace", tmp_path / "out", "--quiet").code == 0

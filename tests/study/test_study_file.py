@@ -141,7 +141,8 @@ def test_budgets_of_all_steps(tmp_path: Path) -> None:
         run, part = next(given)
         assert (run, part.budget) == (place / str(k), budget)
         run.mkdir(parents=True)
-        told = {"environment_steps": spent - 30, "evaluation_steps": 30, "champion": {"selection_fitness": 1.0}}
+        champion = {"selection_fitness": 1.0, "final_selection": {"steps": 700}}  # which no budget holds
+        told = {"environment_steps": spent - 30, "evaluation_steps": 730, "champion": champion}
         (run / "result.json").write_text(json.dumps(told))
 
 

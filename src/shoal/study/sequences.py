@@ -35,8 +35,8 @@ class Ask:
 
     optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
         it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
-        highest fitness of the run, NaN where the member diverged. It must ask for the same again where the seed and what
-        it was given are the same.
+        fitness of the run's champion, as it was selected; NaN where the member diverged. It must ask for the same again
+        where the seed and what it was given are the same.
     trials: how many runs share the budget
     """
 
@@ -91,7 +91,7 @@ class Ask:
             left = None if part.budget is None else max(1, part.budget - spent)
             yield run, replace(part, space={}, hyper=e.hyper | asked, budget=left)
             result = RunFiles(run).result
-            spent += sum(result[name] for name in STEPS)
+            spent += sum(result[name] for name in STEPS) - _selection(result)  # no budget of a run holds those
             self._own(optimiser.tell, hyper, _fitness(result))
 
     def _own(self, function: Any, *arguments: Any) -> Any:
@@ -101,7 +101,7 @@ class Ask:
 def put_together(place: Path, runs: list[Path]) -> None:
     """Write what runs one after another have come to, as if it were one: result.json and metrics.jsonl.
 
-    The champion is that of the run in which one had the highest fitness; of equal ones, the latest.
+    The champion is that of the run whose champion had the highest fitness; of equal ones, the latest.
     """
     files = [RunFiles(run) for run in runs]
     results, lines, steps = [of.result for of in files], list[dict[str, Any]](), 0
@@ -119,5 +119,10 @@ def put_together(place: Path, runs: list[Path]) -> None:
 
 
 def _fitness(result: Mapping[str, Any]) -> float:
-    """The highest fitness of a run; NaN where it has no champion."""
+    """The fitness of a run's champion; NaN where it has none."""
     return number(inner(result, "champion").get("selection_fitness"))
+
+
+def _selection(result: Mapping[str, Any]) -> int:
+    """The environment steps of a run's final selection."""
+    return inner(result, "champion", "final_selection").get("steps", 0)
