@@ -423,6 +423,14 @@ def test_the_champion_acts(whole: Path) -> None:
         assert time.monotonic() < end, "nobody asks its process any more"
 
 
+def test_a_member_that_a_table_names_is_shown_and_saved(whole: Path, tmp_path: Path) -> None:
+    """Tables have numbers of NumPy: such a member had no text, and its file no JSON."""
+    member = load_champion(whole, trust_code=True, member=np.int64(1), generation=np.int64(GENERATIONS - 1))
+    assert f"member 1 after {GENERATIONS} generations" in repr(member)
+    member.save(tmp_path / "alone")
+    assert repr(load_champion(tmp_path / "alone", trust_code=True)) == repr(member)
+
+
 def test_arrays_that_no_trainer_gave_are_told_in_one_line(whole: Path, tmp_path: Path) -> None:
     for i, (arrays, message) in enumerate(
         (

@@ -47,7 +47,8 @@ def read_members(run: Path, generation: int | None = None) -> Saved:
         raise Damaged(f"{run}: its checkpoint does not hold a finite {odd[0]} of every member")
     if {len(uid), len(fitness), len(learned)} != {len(x) for x in hyper.values()}:
         raise Damaged(f"{run}: its checkpoint does not say of as many members what they are and what they have learned")
-    return Saved(generation, uid.astype(np.int64).tolist(), learned, hyper, fitness)
+    # Who asks may have the generation from a table, whose numbers are NumPy's.
+    return Saved(int(generation), uid.astype(np.int64).tolist(), learned, hyper, fitness)
 
 
 def _remedy(generation: int, kept: list[int]) -> str:
