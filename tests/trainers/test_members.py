@@ -34,6 +34,7 @@ from shoal.core.atomic import seal
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
 from shoal.core.space import Range
+from shoal.experiment.build import recipe_of
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.plan import make_plan
 from shoal.members.external import ExternalShard
@@ -544,6 +545,15 @@ def test_what_cannot_be(changes: dict[str, Any], said: Said, tmp_path: Path) -> 
         train(bandit(tmp_path / "r", **changes))
     said(error.value)
     assert not (tmp_path / "r").exists() and not servers()
+
+
+def test_an_environment_that_is_given_as_a_class_reaches_trainers_by_its_name(said: Said) -> None:
+    """Not as `<class ...>`, which no library finds."""
+    assert recipe_of(bandit(None, env=Sound)).env == "support.trainers:Sound"
+    with pytest.raises(BadInput) as error:
+        make_plan(bandit(None, env=lambda: None))
+    said(error.value)
+    assert not servers()
 
 
 @pytest.mark.parametrize(

@@ -209,8 +209,12 @@ def make_trainers(e: Experiment) -> Trainers:
 
 
 def recipe_of(e: Experiment) -> Recipe:
-    """The recipe that an experiment's trainers are made from."""
-    return Recipe(e.agent, str(e.env), e.env_options, e.config, own_folders())
+    """The recipe that an experiment's trainers are made from. Raises BadInput for an environment that they cannot import."""
+    env = str(e.env_name)  # of a class too, which is no object of their processes
+    if env.startswith(f"{OBJECT}:"):
+        problem = "is an object of this process, which those of trainers do not have"
+        raise BadField("env", problem, "put it into a module and write module:name", value=env.partition(":")[2])
+    return Recipe(e.agent, env, e.env_options, e.config, own_folders())
 
 
 def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
