@@ -73,6 +73,18 @@ def test_what_no_file_may_say_is_refused(tmp_path: Path, changes: dict[str, Any]
     assert not (tmp_path / "run").exists()
 
 
+class NoAgent:
+    """A class where a function must be, such as an external trainer."""
+
+
+@pytest.mark.parametrize("agent", [lambda spec, **config: 3, NoAgent])
+def test_an_object_that_is_no_agent_is_refused(tmp_path: Path, agent: Any, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        train(tiny(tmp_path / "run", agent=agent, space={}, hyper={}))
+    said(error.value)
+    assert not (tmp_path / "run").exists()
+
+
 def test_fields_as_in_a_file_and_numbers_of_numpy(tmp_path: Path) -> None:
     fields = {"fitness": {"episodes": np.int64(2)}, "checkpoint": {"keep": 1}, "run_dir": tmp_path / "run"}
     train(tiny(population=np.int32(4), **fields), [Until(0)])

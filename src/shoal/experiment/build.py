@@ -193,13 +193,17 @@ def _make_agent(e: Experiment, agent: Any, spec: Spec, method: Method) -> Agent:
             if len(method.agents) > 1 or error.field != "agent":
                 raise  # else there is no other agent to take, whatever it advises
             raise BadField("method", f"{agent} {error.problem}", value=e.method_name) from error
+    if isinstance(agent, type):  # the processes of trainers import theirs
+        problem = "is a class, as external trainers are; agents are functions"
+        raise BadField("agent", problem, "name a trainer: module:Class", value=name_of(agent))
     if callable(agent):
-        return call("config", "the agent", agent, spec, **e.config)
-    if not (isinstance(agent, str) and ":" in agent):
+        made = call("config", "the agent", agent, spec, **e.config)
+    elif isinstance(agent, str) and ":" in agent:
+        made = call_own("agent", agent, import_from(agent, "agent"), spec, **e.config)
+    else:
         raise no_agent(agent, e.method_name, method)
-    made = call_own("agent", agent, import_from(agent, "agent"), spec, **e.config)
     if not isinstance(made, Agent):
-        raise BadField("agent", f"{agent} gives a {type(made).__name__}", "it must give an Agent")
+        raise BadField("agent", f"{name_of(agent)} gives a {type(made).__name__}", "it must give an Agent")
     return made
 
 
