@@ -191,7 +191,9 @@ def test_the_champion_of_objects_that_no_file_can_name(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="give it again"):
         load_champion(tmp_path / "run", trust_code=True)
     e = result.experiment
-    members = load_members(tmp_path / "run", trust_code=True, agent=e.agent, method=e.method, config=e.config)
+    given = {"agent": e.agent, "method": e.method, "config": e.config}
+    assert evaluate(tmp_path / "run", episodes=2, trust_code=True, **given)["episodes"] == 2
+    members = load_members(tmp_path / "run", trust_code=True, **given)
     assert len(members) == e.population and all(one.predict(np.zeros(4))[0] in (0, 1) for one in members)
 
 

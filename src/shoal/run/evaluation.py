@@ -35,6 +35,7 @@ def evaluate(
     member: int | None = None,
     generation: int | None = None,
     stochastic: bool = False,
+    **given: Any,
 ) -> dict[str, Any]:
     """Evaluate the champion on held-out episodes.
 
@@ -47,13 +48,14 @@ def evaluate(
     levels: train, validation or test, for a run with levels; by default test
     member, generation: evaluate this member instead, see `load_champion`
     stochastic: sample actions instead of taking the setting of the run (`fitness.deterministic`)
+    given: fields that the run was started with as objects without an importable name
     """
     if episodes < 1:
         raise BadField("episodes", "must be at least 1", value=episodes)
     if seed < 0:
         raise BadField("seed", "must be at least 0", value=seed)
     prepare()
-    champion = load_champion(run, trust_code, member, generation)
+    champion = load_champion(run, trust_code, member, generation, **given)
     experiment = with_stochastic_actions(champion.experiment) if stochastic else champion.experiment
     if levels is not None:
         if champion.experiment.levels is None:
