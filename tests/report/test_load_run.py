@@ -38,6 +38,16 @@ def test_lineage_has_a_row_for_each_member_and_generation(path: Path) -> None:
         assert wide.to_numpy().tolist() == [entry["members"][name] for entry in told]
 
 
+def test_a_metric_never_stands_in_place_of_a_hyperparameter(path: Path) -> None:
+    """A trainer may report its learning rate, such as one that has fallen since."""
+    told = rows(path / "metrics.jsonl")
+    for row in told:
+        row["members"]["learning_rate"] = [0.5] * 6
+    (path / "metrics.jsonl").write_text("\n".join(map(json.dumps, told)) + "\n")
+    table = load_run(path).lineage
+    assert table.learning_rate.tolist() == [row["hyper"]["learning_rate"] for row in rows(path / "lineage.jsonl")]
+
+
 def test_metrics_have_a_row_for_each_generation(path: Path) -> None:
     table, told = load_run(path).metrics, rows(path / "metrics.jsonl")
     assert table.generation.tolist() == list(range(5))

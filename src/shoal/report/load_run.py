@@ -53,12 +53,13 @@ class LoadedRun:
         """One row for each member and generation.
 
         Columns: generation, uid, parent (whose weights it goes on with), parent_generation, explored, fitness,
-        returns_std, episodes, steps, then every hyperparameter, and every metric of the members, such as loss/policy.
+        returns_std, episodes, steps, then every hyperparameter, and every metric of another name, such as loss/policy.
         NaN where nothing was recorded.
         """
         lineage = self._run.lineage
         shape = lineage.present.shape
-        columns = lineage.hyper | {name: self._run.metric(name) for name in self._run.metric_names}  # [G, N] each
+        metrics = {name: self._run.metric(name) for name in self._run.metric_names}  # [G, N] each
+        columns = lineage.hyper | metrics | lineage.hyper  # trainers may report a metric of the same name
         first = {
             "generation": np.broadcast_to(lineage.generations[:, None], shape),
             "uid": np.broadcast_to(lineage.uids, shape),
