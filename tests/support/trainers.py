@@ -114,6 +114,14 @@ class HalfLoading(Saving):
         self.velocity = np.zeros_like(self.w)
 
 
+class Namesake(Sound):
+    """Its metrics have names that a run has too."""
+
+    def train(self, steps):
+        made, returns, metrics = super().train(steps)
+        return made, returns, {**metrics, "fitness": 1e6, "hyper/rate": 1e6}
+
+
 class Counted(Sound):
     """Its actions are counted from -2."""
 

@@ -40,6 +40,7 @@ from shoal.experiment.plan import make_plan
 from shoal.members.external import ExternalShard
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
+from shoal.records.tensorboard import TensorBoard
 from shoal.run.champion import load_champion
 from shoal.run.checkpoint import read_manifest
 from shoal.run.members import read_members
@@ -129,6 +130,15 @@ def test_members_begin_with_what_others_have_learned(whole: Path, tmp_path: Path
     with pytest.raises(BadInput) as error:
         train(bandit(tmp_path / "other", init_from=str(whole), agent="support.trainers:Rough"))
     said(error.value)
+
+
+def test_a_curve_has_no_points_of_a_metric_of_its_name(tmp_path: Path) -> None:
+    """A trainer's fitness, such as a mean of training returns, made a zigzag of the curve of the run's."""
+    run = train(bandit(tmp_path / "r", agent="support.trainers:Namesake", **FEW), [TensorBoard()]).run_dir
+    found, lineage = runs.curves(run), rows(run / "lineage.jsonl")
+    for row in lineage:
+        for name, value in (("fitness", row["fitness"]), ("hyper/rate", row["hyper"]["rate"])):
+            assert found[f"{name}/member{row['uid']}"] == [(4, pytest.approx(value))]
 
 
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,12 +47,11 @@ def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
             yield Scalar(name, _number(metrics[name][0]))
     own = [name for name in metrics if name not in COMMON and not name.startswith(PAIRS)]
     for i, row in enumerate(rows.lineage[:MEMBERS_SHOWN]):
-        uid = row["uid"]
-        yield Scalar("fitness", _number(row["fitness"]), uid)
-        for name in own:
-            yield Scalar(name, _number(metrics[name][i]), uid)
-        for name, value in row["hyper"].items() if method.tunes else ():
-            yield Scalar(f"hyper/{name}", value, uid)
+        tuned = row["hyper"] if method.tunes else {}
+        points = {"fitness": row["fitness"]} | {f"hyper/{name}": value for name, value in tuned.items()}
+        # A trainer may report a metric of the same name, whose points would lie on the same curve.
+        for name, value in (points | {name: metrics[name][i] for name in own} | points).items():
+            yield Scalar(name, _number(value), row["uid"])
 
 
 def _of_sampled(rows: Rows) -> Iterator[Scalar]:
