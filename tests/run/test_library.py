@@ -111,6 +111,26 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
     same_run(tmp_path / "whole", tmp_path / "run")
 
 
+class Failing(Callback):
+    """Its end fails."""
+
+    def on_training_end(self, result: Any) -> None:
+        raise RuntimeError("no end")
+
+
+def test_every_recorder_hears_of_the_end(tmp_path: Path) -> None:
+    """Else curves of W&B are not finished, nor the display taken down, because another callback has failed."""
+    ended: list[str] = []
+
+    class Ends(Callback):
+        def on_training_end(self, result: Any) -> None:
+            ended.append(result["status"])
+
+    with pytest.raises(RuntimeError, match="no end"):
+        train(tiny(tmp_path / "run", generations=1), [Ends(), Failing(), Ends()])
+    assert ended == ["done", "done"]
+
+
 def test_a_result_names_parts_as_files_do() -> None:
     """Not by where they lie in memory, which differs from run to run."""
     experiment = make_plan(tiny(env=in_parts)).experiment

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -80,8 +81,9 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
             raise Failed(c.files.path, error) from error
         raise
     finally:
-        for callback in c.control.callbacks:
-            callback.on_training_end(summary)
+        with ExitStack() as ends:  # of all of them, also where one fails
+            for callback in reversed(c.control.callbacks):
+                ends.callback(callback.on_training_end, summary)
     return summary
 
 
