@@ -141,6 +141,12 @@ def test_a_curve_has_no_points_of_a_metric_of_its_name(tmp_path: Path) -> None:
             assert found[f"{name}/member{row['uid']}"] == [(4, pytest.approx(value))]
 
 
+def test_the_display_names_what_is_given_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the file of the run does, and not by where it lies in memory."""
+    train(bandit(tmp_path / "r", env=Sound, **FEW), progress=True)
+    assert f"2 × {SOUND} by pbt on {SOUND}, " in " ".join(capsys.readouterr().out.split())
+
+
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor has `shoal evaluate` any of them: three generations, final selection, final evaluation, and the command."""
     played: list[list[int]] = []

@@ -67,7 +67,7 @@ class Display(Callback):
             many = f"{early}, or {many}"
         self._say(
             styled(
-                *((f"{e.population} × {e.agent} by {name}", "bold"), " on ", (str(e.env), "bold"), ", "),
+                *((f"{e.population} × {e.agent_name} by {name}", "bold"), " on ", (e.env_name, "bold"), ", "),
                 f"{many} of {plan_text.generation(plan)}, {where} → {run_dir}",
             )
         )
