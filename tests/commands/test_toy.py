@@ -111,6 +111,11 @@ def test_main_prints_every_arm_and_saves_the_figure(tmp_path, once, capsys):
     assert path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 10_000
 
 
+def test_an_ending_may_be_in_capitals(tmp_path, once):
+    toy.main(tmp_path / "TOY.PNG", 1, Screen())
+    assert (tmp_path / "TOY.PNG").read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize(("name", "seeds"), [("toy.gif", 1), ("toy", 1), ("a.png", 0)], ids=shown)
 def test_bad_flags(tmp_path, name, seeds, said):
     with pytest.raises(BadInput) as error:

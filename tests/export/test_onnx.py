@@ -293,6 +293,14 @@ def test_one_of_bfloat16_computes_in_float32(tmp_path: Path, env: str) -> None:
     assert onnx.TensorProto.FLOAT in kinds and onnx.TensorProto.BFLOAT16 not in kinds
 
 
+def test_an_ending_may_be_in_capitals(run: Path, tmp_path: Path) -> None:
+    assert shoal("export", run, tmp_path / "POLICY.NPZ").code == 0
+    assert shoal("export", run, tmp_path / "Policy.Onnx").code == 0
+    with np.load(tmp_path / "POLICY.NPZ") as arrays:
+        assert "about.experiment" in arrays
+    assert onnx.load_model(tmp_path / "Policy.Onnx", format="protobuf").graph.output[0].name == "action"
+
+
 def test_what_cannot_be_written_is_told_in_one_line(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shoal.commands import export
 

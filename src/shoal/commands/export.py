@@ -43,10 +43,11 @@ def export(
         champion = load_champion(run, trust_code, member, generation, config=config)
         champion.experiment = measured.experiment
     check_target(file)
+    ending = file.suffix.lower()
     with error_context(str(file)):
-        if file.suffix == ".onnx":
+        if ending == ".onnx":
             return [_as_onnx(champion, file, measured, stochastic)]
-        if file.suffix == ".npz":
+        if ending == ".npz":
             from shoal.export.program import write_npz
 
             write_npz(champion, file, stochastic)

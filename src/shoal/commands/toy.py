@@ -145,7 +145,7 @@ def main(out: Path, seeds: int, console: Screen) -> None:
     from rich.progress import track
     from rich.table import Table
 
-    if out.suffix not in (".png", ".svg", ".pdf"):
+    if out.suffix.lower() not in (".png", ".svg", ".pdf"):
         raise BadInput(f"--out {out}: must end in .png, .svg or .pdf")
     check_target(out)
     if seeds < 1:

@@ -120,7 +120,7 @@ def by_trainer(name: str, make: Callable[[], Trainers]) -> PolicyFactory:
             try:
                 if not trainers.exports:
                     raise BadInput(f"{name} has no `export`, and what its arrays mean is known to it alone")
-                if file.suffix in (".onnx", ".npz"):
+                if file.suffix.lower() in (".onnx", ".npz"):
                     raise BadInput(f"{file}: {name} writes files of its own kind, such as .zip of Stable-Baselines3")
                 return remote.export(file)
             finally:
