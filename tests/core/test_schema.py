@@ -112,12 +112,14 @@ def test_numbers_need_no_dot(text: str) -> None:
     assert read_yaml(f"x: {text}") == {"x": 1e-4}
 
 
-@pytest.mark.parametrize("text", ["e4", "1e", "1-4", "v1e4", "'1e-4'", "1e-4x"])
+@pytest.mark.parametrize(
+    "text", ["e4", "1e", "1-4", "v1e4", "'1e-4'", "1e-4x", "1:30", "+1:30:00", "1:30.5", "010", "-0_7"]
+)
 def test_other_text_stays_text(text: str) -> None:
     assert read_yaml(f"x: {text}") == {"x": text.strip("'")}
 
 
-TEXT = st.sampled_from(["1e-4", "12", "true", "null", "a: b", "<<", "=", "2020-01-01"]) | st.text(
+TEXT = st.sampled_from(["1e-4", "12", "1:30", "010", "true", "null", "a: b", "<<", "=", "2020-01-01"]) | st.text(
     st.characters(codec="utf-8", exclude_characters="\0")
 )
 SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False) | TEXT

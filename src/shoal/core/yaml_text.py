@@ -18,6 +18,8 @@ DEEPEST, REPEATED = 50, 10_000  # levels of a text, and values that its aliases 
 PLAIN = {f"tag:yaml.org,2002:{name}" for name in ("null", "bool", "int", "float", "str", "seq", "map", "merge")}
 # YAML 1.1 takes 1e-4 for text; people mean the number, as does YAML 1.2.
 NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$")
+# It takes 1:30 for 90, to the base of 60, and 010 for 8. Nobody means these numbers; YAML 1.2 does not have them.
+NO_NUMBER = re.compile(r"[-+]?(0[0-7_]+|\d[\d_]*(:[0-5]?\d)+(\.[\d_]*)?)$")
 
 
 class _Loader(yaml.SafeLoader):
@@ -53,6 +55,8 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag in PLAIN]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+for _first in "-+0123456789":
+    _Loader.yaml_implicit_resolvers[_first].insert(0, ("tag:yaml.org,2002:str", NO_NUMBER))
 for _kind in (_Loader, _Dumper):
     _kind.add_implicit_resolver("tag:yaml.org,2002:float", NUMBER, list("-+.0123456789"))
 
