@@ -440,6 +440,7 @@ BUILT: list[tuple[str, int]] = [
     ("env: shoal.commands.toy:nothing", 1),
     ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2),
     ("env: builtins:dict", 1),
+    ("env: support.kuhn:__doc__\nenv_options: {}", 1),
     ("env: support.masked:Several", 1),
     ("env_options:\n  max_steps_in_episode: 1000000000000", 2),
     ("env_options:\n  gravty: 1", 2),

@@ -60,6 +60,9 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         known = SUITES[suite].on_device and all(isinstance(x, (int, float, str)) for x in options.values())
         return _made_once(suite, name, **options) if known else SUITES[suite].make(name, options)
     factory = import_from(env, "env")
+    if not callable(factory):
+        problem = f"{env} is a {type(factory).__name__} that is made already, of which there can be no copies"
+        raise BadField("env", problem, "name its class, or a function that makes one")
     return made_by(factory, call_own("env_options", env, factory, **options), env, options)
 
 
