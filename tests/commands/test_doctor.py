@@ -249,6 +249,18 @@ def test_a_place_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert asked == [(tmp_path, os.W_OK)]
 
 
+def test_a_place_where_no_run_can_begin(tmp_path: Path) -> None:
+    """As `shoal train` would say: what the doctor calls ready to run must run."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "run").mkdir()
+    assert about(checks.run_dir, run_dir=str(tmp_path / "run")) == []
+    (tmp_path / "run" / "experiment.yaml").write_text("env: CartPole-v1\n")
+    told = marked(about(checks.run_dir, run_dir=str(tmp_path / "run")), "✗")
+    assert told.startswith(f"run_dir: {tmp_path / 'run'} already holds a run; `shoal resume")
+    for path in (tmp_path / "file", tmp_path / "file" / "run"):
+        assert marked(about(checks.run_dir, run_dir=str(path)), "✗") == f"run_dir: {tmp_path / 'file'} is no directory"
+
+
 def test_the_rollouts_of_images_are_told() -> None:
     """64 copies with 256 steps of Procgen: 12,288 bytes an observation, and the numbers of a step."""
     pytest.importorskip("envpool")

@@ -15,6 +15,7 @@ import jax
 from rich.filesize import decimal
 
 from shoal.core import tree
+from shoal.core.atomic import Staging
 from shoal.core.candidates import EARLIER
 from shoal.core.errors import BadInput
 from shoal.core.spec import describe
@@ -26,6 +27,7 @@ from shoal.members.devices import free_memory
 from shoal.records.words import duration, many
 from shoal.run.auto_population import AS_LONG, FreeMembers
 from shoal.run.memory import reckoned
+from shoal.run.rundir import RunDirectory
 from shoal.run.warm_start import experiment_behind, read_warm_start
 
 
@@ -125,9 +127,20 @@ def observations(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def run_dir(plan: Plan) -> Iterator[Diagnostic]:
-    """Write permission for the run directory; `processes` checks a workspace."""
-    if plan.experiment.exchange.name != "directory" and not os.access(folder := _folder(plan), os.W_OK):
+    """Whether a run can begin in the run directory; `processes` checks a workspace."""
+    e, folder = plan.experiment, _folder(plan)
+    if e.exchange.name == "directory":
+        return
+    if not folder.is_dir():
+        yield failure("run_dir", f"{folder} is no directory")
+    elif not os.access(folder, os.W_OK):
         yield failure("run_dir", f"no permission to write in {folder}")
+    elif e.run_dir is not None:
+        path = Path(e.run_dir)
+        try:
+            RunDirectory(path, e.checkpoint.keep, Staging(path, "doctor")).check_free(0)
+        except BadInput as error:
+            yield failure("run_dir", str(error).removeprefix("run_dir: "))
 
 
 def storage(plan: Plan) -> Iterator[Diagnostic]:
