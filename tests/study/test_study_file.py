@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,9 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
         {"arms": ARMS | {"x": {"replay": "pbt", "method": "es"}}},
         {"tasks": {"a": {}, "b": {}}},
         {"tasks": {"a": {"scale": [1, 0]}}},
+        {"tasks": {"a": {"scale": [0, math.inf]}}},
+        {"tasks": {"a": {"scale": [-math.inf, 0]}}},
+        {"tasks": {"a": {"scale": "01"}}},
         {"arm": {}},
         {"interim_analyses": [1, 2]},
         {"interim_analyses": [2, 3]},

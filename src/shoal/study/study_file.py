@@ -87,7 +87,7 @@ class Study:
             low, high = (float(x) for x in given)  # type: ignore[union-attr]
         except (TypeError, ValueError):
             low = high = 0.0
-        if not low < high:
+        if isinstance(given, str) or not -math.inf < low < high < math.inf:
             problem = "write scale: [LOW, HIGH], the returns that count as 0 and 1, so that tasks can be put together"
             raise BadField(f"tasks.{task}.scale", problem, value=given)
         return low, high
