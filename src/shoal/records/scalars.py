@@ -50,7 +50,8 @@ def _of_members(rows: Rows, method: Method) -> Iterator[Scalar]:
         tuned = row["hyper"] if method.tunes else {}
         points = {"fitness": row["fitness"]} | {f"hyper/{name}": value for name, value in tuned.items()}
         # A trainer may report a metric of the same name, whose points would lie on the same curve.
-        for name, value in (points | {name: metrics[name][i] for name in own} | points).items():
+        others = {name: metrics[name][i] for name in own if name not in points}
+        for name, value in (points | others).items():
             yield Scalar(name, _number(value), row["uid"])
 
 

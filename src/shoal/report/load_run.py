@@ -58,8 +58,8 @@ class LoadedRun:
         """
         lineage = self._run.lineage
         shape = lineage.present.shape
-        metrics = {name: self._run.metric(name) for name in self._run.metric_names}  # [G, N] each
-        columns = lineage.hyper | metrics | lineage.hyper  # trainers may report a metric of the same name
+        names = [name for name in self._run.metric_names if name not in lineage.hyper]  # trainers may report the same
+        columns = lineage.hyper | {name: self._run.metric(name) for name in names}  # [G, N] each
         first = {
             "generation": np.broadcast_to(lineage.generations[:, None], shape),
             "uid": np.broadcast_to(lineage.uids, shape),
