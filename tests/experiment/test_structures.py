@@ -137,6 +137,15 @@ def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     same_run(tmp_path / "run", tmp_path / "straight")
 
 
+def test_metrics_are_of_the_members_that_they_stand_for(tmp_path: Path) -> None:
+    """Also where members stand by structure: the return on validation levels is the fitness of the same member."""
+    levels = {"train": 4, "validation": 4, "test": 4}
+    run = read_run(train(several(tmp_path / "run", generations=1, seed=1, levels=levels)).run_dir)
+    assert [row["uid"] for row in rows(tmp_path / "run/lineage.jsonl")] == [0, 1, 2, 3]
+    assert len({*run.lineage.fitness[0]}) > 1
+    np.testing.assert_allclose(run.metric("levels/validation"), run.lineage.fitness, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_members_of_unequal_rollouts_make_equal_steps() -> None:
     """Two of three members are left: half as much again would be three short rollouts and one and a half long ones."""

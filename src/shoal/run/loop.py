@@ -176,13 +176,18 @@ def _event(
     for name, values in evolved.hyper.items():
         explored |= values != evolved.parents.hyper[name]
     common = {name: np.full(len(shared.stats.uid), x, np.float32) for name, x in evolved.metrics.items()}
+    order = np.argsort(shared.stats.uid)  # members stand by structure, and in records by uid
+
+    def by_uid(columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: x[order] for name, x in columns.items()}
+
     return Generation(
         generation=state.done - 1,
-        stats=shared.stats,
-        parents=evolved.parents,
-        hyper=evolved.hyper,
-        explored=explored,
-        metrics=shared.metrics | common,
+        stats=shared.stats.take(order),
+        parents=evolved.parents.take(order),
+        hyper=by_uid(evolved.hyper),
+        explored=explored[order],
+        metrics=by_uid(shared.metrics | common),
         steps=state.steps,
         evaluation_steps=state.evaluation_steps,
         champion=state.champion,
