@@ -24,7 +24,8 @@ from shoal.methods.method import Method
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import KeepWeights, Truncation
 from shoal.methods.successive_halving import SuccessiveHalving
-from shoal.report.effects import LUCK, gains, measure
+from shoal.report.effects import LUCK, gains, measure, measured
+from shoal.report.layout import Layout
 from shoal.report.lineage import Lineage, tabulate
 from shoal.report.run import read_run
 
@@ -50,6 +51,17 @@ def test_a_gain_is_over_the_weights_that_a_member_began_with() -> None:
     found = gains(table)
     np.testing.assert_allclose(found[:2], np.array(expected[:2]) / 8)
     np.testing.assert_allclose(found[2], [5 / 6, math.nan, 1 / 3, 1 / 3])
+
+
+def test_what_a_warm_start_brings_is_no_gain(tmp_path: Path) -> None:
+    """The first fitness of members that another run has trained is that run's gain: all else stays."""
+    for start in (None, "runs/before"):
+        run = write_run(tmp_path / str(start), 8, 6)
+        file = run / "experiment.yaml"
+        file.write_text(file.read_text() + (f"init_from: {start}\n" if start else ""))
+        layout = Layout(read_run(run))
+        whole, (effect, *_) = gains(layout.table), measured(layout).values()
+        assert len(effect.gains) == np.isfinite(whole[1:] if start else whole).sum()
 
 
 def test_what_is_planted_is_told(tmp_path: Path) -> None:

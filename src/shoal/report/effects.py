@@ -41,7 +41,7 @@ class Effect:
 
 def measured(layout: Layout) -> dict[str, Effect]:
     """Effects of the tuned hyperparameters; those with too few values are left out."""
-    gained = gains(layout.table)
+    gained = gains(layout.table, alike=not layout.run.experiment.get("init_from"))
     found = {name: measure(layout.table, gained, name, bounds) for name, bounds in layout.run.space.items()}
     return {name: effect for name, effect in found.items() if effect}
 
@@ -104,13 +104,17 @@ def measure(table: Lineage, gained: np.ndarray, name: str, bounds: Range) -> Eff
     return Effect(values[rows][known], risen, centres, means[0, taken], chance, *map(float, (*shares, p)))
 
 
-def gains(table: Lineage) -> np.ndarray:
+def gains(table: Lineage, alike: bool = True) -> np.ndarray:
     """[G, N] How far a member's fitness rose above that of the weights it began a generation with, as its place among the
     members of that generation: 0 the least, 1 the most, ties share their places. NaN where that is unknown, or where fewer
-    than LEAST members are. In the first generation all begin alike, so that it is the place of their fitness."""
+    than LEAST members are.
+
+    alike: all members began with weights that have learned nothing, so that in the first generation it is the place of
+        their fitness. After a warm start that would be what the weights had gained in another run.
+    """
     rows, columns = table.sources
     before = np.where(columns >= 0, table.fitness[rows, columns], np.nan)
-    before[0] = 0.0
+    before[0] = 0.0 if alike else np.nan
     raw = table.fitness - before
     counted = np.isfinite(raw).sum(axis=1)
     places = (rankdata(raw, axis=1, nan_policy="omit") - 0.5) / np.maximum(counted, 1)[:, None]
