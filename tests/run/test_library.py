@@ -63,6 +63,11 @@ def test_everything_has_its_home() -> None:
         {"seed": None},
         {"space": [1]},
         {"hyper": {"epochs": "x"}},
+        {"env_options": {"of": {"weights": np.arange(3)}}},
+        {"env_options": {"place": [Path("here")]}},
+        {"env_options": {"of": {1, 2}}},
+        {"env_options": {"of": train}},
+        {"config": {"layers": np.array([8, 8])}},
     ],
     ids=shown,
 )

@@ -39,6 +39,7 @@ LIMITS = {
     "checkpoint.keep": (1, INT32),
 }
 PATHS = ("run_dir", "exchange.workspace", "init_from")
+SCALARS = (type(None), bool, int, float, str)  # that a file has
 
 
 class Rule(NamedTuple):
@@ -250,6 +251,8 @@ def check(e: Experiment) -> Method:
         if "\0" in path or path.encode(errors="ignore").decode() != path:
             problem = "a path must be text in UTF-8, without \\0, to be written in a run's files"
             raise BadField(name, problem, "rename what is not", value=f"{path!r}")
+    _check_plain("env_options", e.env_options)
+    _check_plain("config", e.config, named=True)
     if e.levels is not None:
         e.levels.spans()
     method = make_method(e.method_or_default)
@@ -293,6 +296,16 @@ def whole_config(method: Method, agent: Any, given: dict[str, Any]) -> dict[str,
             if isinstance(number, int) and number > INT32:
                 raise BadField(f"config.{name}", f"must be at most {INT32}", value=plain(value))
     return config
+
+
+def _check_plain(place: str, value: Any, named: bool = False) -> None:
+    """Raise BadInput for an option that the file of a run cannot hold. named: it holds functions and classes by name."""
+    if isinstance(value, (dict, list, tuple)):
+        for name, x in value.items() if isinstance(value, dict) else enumerate(value):
+            _check_plain(f"{place}.{name}", x, named)
+    elif type(value) not in SCALARS and getattr(value, "ndim", None) != 0 and not (named and callable(value)):
+        problem = f"is a {type(value).__name__}, which the file of a run cannot hold"
+        raise BadField(place, problem, "give numbers, text, lists and mappings, and make the rest of them in your code")
 
 
 def no_agent(agent: Any, name: str, method: Method) -> BadField:
