@@ -141,6 +141,16 @@ def test_a_curve_has_no_points_of_a_metric_of_its_name(tmp_path: Path) -> None:
             assert found[f"{name}/member{row['uid']}"] == [(4, pytest.approx(value))]
 
 
+def test_trainers_get_what_the_file_of_the_run_holds() -> None:
+    """Python may give numbers of NumPy, and classes such as an activation function, which JSON has not."""
+    given = {"arms": np.int64(4), "rate": np.float32(0.5), "greed": 1}
+    plan = make_plan(bandit(None, config=given))
+    plan.kind.close()
+    assert plan.experiment.config["arms"] == 4 and plan.kind.tunable.hyper.rate == 0.5
+    networks = recipe_of(bandit(None, config={"policy_kwargs": {"activation_fn": Sound}})).config["policy_kwargs"]
+    assert networks == {"activation_fn": SOUND}
+
+
 def test_the_display_names_what_is_given_as_an_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As the file of the run does, and not by where it lies in memory."""
     train(bandit(tmp_path / "r", env=Sound, **FEW), progress=True)

@@ -20,6 +20,7 @@ from shoal.core.space import SAMPLED, SearchSpace
 from shoal.core.spec import Spec
 from shoal.core.types import Agent, Learner, SearchLearner
 from shoal.core.user_code import OBJECT, call, call_own, import_from, name_of
+from shoal.core.yaml_text import plain
 from shoal.environments import registry as environments
 from shoal.environments import suites
 from shoal.environments.device import DeviceEnvironment, lenient
@@ -32,6 +33,7 @@ from shoal.environments.objective import FIELDS, Minimised, Objective, in_info
 from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
+from shoal.experiment.files import to_dict
 from shoal.experiment.rules import no_agent, whole_config
 from shoal.experiment.structures import choices, place_of, structures
 from shoal.members.acting import PolicyFactory, by_agent, by_trainer
@@ -218,7 +220,8 @@ def recipe_of(e: Experiment) -> Recipe:
     if env.startswith(f"{OBJECT}:"):
         problem = "is an object of this process, which those of trainers do not have"
         raise BadField("env", problem, "put it into a module and write module:name", value=env.partition(":")[2])
-    return Recipe(e.agent, env, e.env_options, e.config, own_folders())
+    text = plain(to_dict(e))  # numbers of NumPy, functions and classes as the file has them
+    return Recipe(e.agent, env, text["env_options"], text["config"], own_folders())
 
 
 def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
