@@ -636,6 +636,12 @@ def test_what_a_trainer_can_say_of_itself(tmp_path: Path) -> None:
     assert plan.kind.tunable.limits == {}
 
 
+def test_a_hyperparameter_may_have_a_letter_that_python_takes_for_another_one(tmp_path: Path) -> None:
+    config = {"hyper": {"rate": 0.1, "momentum": 0.5, "greed": 1.0, "\u03f5": 0.1}}  # ϵ, in code the same as ε
+    run = train(bandit(tmp_path / "r", agent="support.trainers:Told", config=config, **FEW)).run_dir
+    assert rows(run / "lineage.jsonl")[0]["hyper"]["\u03f5"] == pytest.approx(0.1)
+
+
 def test_errors_of_a_trainer_end_a_command_with_one_line(tmp_path: Path) -> None:
     run, agent = tmp_path / "r", "support.trainers:Unhelpful"
     train(bandit(run, agent=agent, env="gym:MountainCar-v0", **FEW))

@@ -149,7 +149,8 @@ def described(
 ) -> tuple[Hyper, dict[str, Range], dict[str, tuple[float, float]], Spec | None]:
     """Read a process's description of its trainers: hyperparameters, default ranges, limits and spec. Raises BadField."""
     defaults = {name: float(x) for name, x in description["hyper"].items()}
-    hyper: Hyper = namedtuple("Hyper", list(defaults))(**defaults)
+    made: Any = namedtuple  # whose fields are known only here
+    hyper: Hyper = made("Hyper", list(defaults))(*defaults.values())  # by name, ϵ would be ε
     for name in description["space"]:
         if name not in defaults:
             raise unknown("agent.space", name, defaults)
