@@ -85,10 +85,12 @@ def test_continuous_actions_have_the_policys_mean_and_deviation(tmp_path: Path) 
     assert abs(np.corrcoef(actions.T)[0, 1]) < 5 / np.sqrt(SAMPLES)
 
 
-def test_an_illegal_choice_is_never_made(tmp_path: Path) -> None:
-    spec = Spec({"state": (3,), MASK: (4,)}, {"state": "float32", MASK: "int8"}, Discrete(4))
+@pytest.mark.parametrize("dtype", ["int8", "bool"])
+@jax.numpy_dtype_promotion("standard")  # as users have it, who compare a mask of bool to 0
+def test_an_illegal_choice_is_never_made(tmp_path: Path, dtype: str) -> None:
+    spec = Spec({"state": (3,), MASK: (4,)}, {"state": "float32", MASK: dtype}, Discrete(4))
     champion = champion_of(ppo(spec, layers=(8,)), spec)
-    obs = {"state": np.ones(3, np.float32), MASK: np.array([1, 0, 1, 0], np.int8)}
+    obs = {"state": np.ones(3, np.float32), MASK: np.array([1, 0, 1, 0], dtype)}
     actions = sampled(champion, tmp_path / "policy.onnx", obs)
     assert {*actions.tolist()} == {0, 2}
 

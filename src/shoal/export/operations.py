@@ -26,7 +26,8 @@ def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Se
     values: dict[Any, Value] = dict(zip((*program.constvars, *program.invars), (*constants, *inputs), strict=True))
 
     def read(x: Any) -> Value:
-        return Known(np.asarray(x.val)) if isinstance(x, Literal) else values[x]
+        # A number of Python in it, such as the 0 of a comparison, has the type that JAX took it for.
+        return Known(np.asarray(x.val, x.aval.dtype)) if isinstance(x, Literal) else values[x]  # type: ignore[attr-defined]
 
     for step in program.eqns:
         kind, given = step.primitive.name, [read(x) for x in step.invars]
