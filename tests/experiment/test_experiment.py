@@ -436,6 +436,7 @@ def test_every_error_names_file_line_and_field(tmp_path: Path, text: str, line: 
 BUILT: list[tuple[str, int]] = [
     ("env: CartPol-v1", 1),
     ("env: gymnx:CartPole-v1", 1),
+    ("env: code/arm.py:Arm", 1),
     ("env: gym:CartPol-v1", 1),
     ("env: shoal.commands.toy:nothing", 1),
     ("env: shoal.core.keys:words\nenv_options:\n  key: [1]", 2),

@@ -70,10 +70,15 @@ def installed(suite: str) -> bool:
 
 def _check(env: str) -> None:
     """Raise BadInput where the name in front of an id is neither a suite nor a module, or the package is missing."""
-    suite, colon, _ = env.partition(":")
+    suite, colon, name = env.partition(":")
     if not colon:
         return
     if suite not in PACKAGES:
+        if suite.endswith(".py"):
+            module = suite.rpartition("/")[2].removesuffix(".py")
+            raise BadField(
+                "env", f"{suite!r} is a file", f"write {module}:{name}, and start in the folder of that file"
+            )
         if not _importable(suite):
             problem = f"there is no suite {suite!r}, and no module of this name in the current directory or installed"
             raise BadField("env", problem, f"suites are {', '.join(PACKAGES)}")
