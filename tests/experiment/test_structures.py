@@ -137,6 +137,7 @@ def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     same_run(tmp_path / "run", tmp_path / "straight")
 
 
+@pytest.mark.slow
 def test_metrics_are_of_the_members_that_they_stand_for(tmp_path: Path) -> None:
     """Also where members stand by structure: the return on validation levels is the fitness of the same member."""
     levels = {"train": 4, "validation": 4, "test": 4}
