@@ -72,10 +72,6 @@ class Generation:
             | {group: {name: x[i] for name, x in some.items()} for group, some in groups.items()}
             for i in range(len(stats.uid))
         ]
-        fitness = stats.fitness[np.isfinite(stats.fitness)]
-        kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
-        with np.errstate(over="ignore"):  # of returns near the ends of float64
-            summary = {name: finite_or_none(kind(fitness)) if len(fitness) else None for name, kind in kinds.items()}
         champion = {
             "uid": best.uid,
             "generation": best.generation,
@@ -86,7 +82,7 @@ class Generation:
             "generation": self.generation,
             "steps": self.steps,
             "evaluation_steps": self.evaluation_steps,
-            "fitness": summary,
+            "fitness": summary(stats.fitness),
             "champion": {name: finite_or_none(x) for name, x in champion.items()},
             "copies": int(self.copied.sum()),
             "members": _plain(self.metrics),
@@ -104,6 +100,14 @@ class Generation:
     def copied(self) -> np.ndarray:
         """bool [N]: members that copied another."""
         return self.parents.uid != self.stats.uid
+
+
+def summary(fitness: np.ndarray) -> dict[str, float | None]:
+    """The best, median, worst and mean fitness of members [N], None without a finite one, as metrics.jsonl has them."""
+    known = fitness[np.isfinite(fitness)]
+    kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min, "mean": np.mean}
+    with np.errstate(over="ignore"):  # of returns near the ends of float64
+        return {name: finite_or_none(kind(known)) if len(known) else None for name, kind in kinds.items()}
 
 
 def read_rows(run_dir: Path, before: int) -> Iterator[Rows]:

@@ -18,6 +18,7 @@ from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import interruptible
 from shoal.core.run_files import is_workspace
+from shoal.records.generation import summary
 from shoal.records.screen import Screen, plain_table, styled
 from shoal.records.words import text
 from shoal.report.lineage import inner, number
@@ -91,13 +92,12 @@ def _glance(folder: Path, stamp: object) -> Glance:
     lineage, planned = run.lineage, _planned(run)
     if not len(lineage.generations):
         return Glance(run.name, 0, planned, np.nan, ("",) * 6, bool(run.result))
-    fitness = lineage.fitness[-1][np.isfinite(lineage.fitness[-1])]
-    best, *others = (float(kind(fitness)) if len(fitness) else np.nan for kind in (np.max, np.median, np.min))
-    values = [text(value) for value in (best, *others)]
+    fitness = {kind: number(value) for kind, value in summary(lineage.fitness[-1]).items()}
+    values = [text(fitness[kind]) for kind in ("best", "median", "worst")]
     copies = [str(int(copied.sum())) for copied in (lineage.copied, lineage.foreign)]
     speed = number(inner(run.latest, "timing").get("steps_per_second"))
     done = int(lineage.generations[-1]) + 1
-    return Glance(run.name, done, planned, best, (*values, *copies, f"{speed:,.0f}"), bool(run.result))
+    return Glance(run.name, done, planned, fitness["best"], (*values, *copies, f"{speed:,.0f}"), bool(run.result))
 
 
 def _planned(run: Run) -> str:

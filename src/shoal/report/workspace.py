@@ -13,6 +13,7 @@ from shoal.core import run_files
 from shoal.core.errors import BadInput
 from shoal.core.escape import escape
 from shoal.core.run_files import is_workspace
+from shoal.records.generation import summary
 from shoal.report.figures import PHASES
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import Lineage, count, inner, number, tabulate
@@ -88,17 +89,10 @@ def _together(runs: list[Run], lineage: Lineage) -> list[dict[str, Any]]:
             "seconds": max(number(row["timing"].get("seconds")) for row in newest.values()),
             "steps_per_second": _over(runs)([number(t.get("steps_per_second")) for t in timings]),
         }
-        fitness = _fitness(lineage.fitness[lineage.generations == generation])
+        fitness = summary(lineage.fitness[lineage.generations == generation])
         counts = _counts(runs, [*newest.values()], "steps")
         together.append({"generation": generation, "timing": timing, "fitness": fitness, **counts})
     return together
-
-
-def _fitness(values: np.ndarray) -> dict[str, float | None]:
-    """The best, median and worst fitness, as a line of metrics.jsonl has them."""
-    known = values[np.isfinite(values)]
-    kinds: dict[str, Any] = {"best": np.max, "median": np.median, "worst": np.min}
-    return {name: float(kind(known)) if len(known) else None for name, kind in kinds.items()}
 
 
 def _over(runs: list[Run]) -> Callable[[list[float]], float]:
