@@ -14,6 +14,7 @@ from tyro.conf import arg
 from shoal.commands.bundled_experiments import find_experiment
 from shoal.commands.flags import REAL, Flags, Whole, flag, stated, words
 from shoal.commands.output import console, fail, scored, to_watch
+from shoal.core import run_files
 from shoal.core.atomic import absolute
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
@@ -115,7 +116,7 @@ def _print_result(path: Path, screen: Screen) -> int:
     """Print whose champion is the best, and commands for the report and a video. Returns the exit code."""
     from shoal.launch.driver import conclude
     from shoal.report.page import write_report
-    from shoal.report.workspace import workers
+    from shoal.report.workspace import begun
 
     try:
         result = conclude(path)
@@ -130,7 +131,7 @@ def _print_result(path: Path, screen: Screen) -> int:
             f"steps and {result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
         )
         screen.print(line, soft_wrap=True)
-    if others := [run.name for run in workers(path) if not run.result]:
+    if others := [run.name for run in begun(path) if not (run / run_files.RESULT).exists()]:
         screen.print(f"without {', '.join(others)}: no result yet", soft_wrap=True)
     screen.print(f"{'report:':13} open {in_shell(write_report(path))}", soft_wrap=True)
     if not champion:
