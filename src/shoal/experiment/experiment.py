@@ -236,6 +236,11 @@ class Experiment:
         return [name for name in ("budget", "time_limit") if getattr(self, name) is not None] or ["generations"]
 
     @property
+    def stops_early(self) -> bool:
+        """True where `stop` may end the run before these."""
+        return self.stop != Stop()
+
+    @property
     def divided(self) -> bool:
         """True where the population is divided over shards, processes or workers."""
         return self.exchange.name != "local" or (self.shards or 1) > 1

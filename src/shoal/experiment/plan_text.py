@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal.environments.host import HostEnvironment
-from shoal.experiment.experiment import Stop
 
 if TYPE_CHECKING:
     from shoal.experiment.plan import Plan
@@ -38,7 +37,7 @@ def whole_run(plan: Plan) -> str:
     e, n = plan.experiment, plan.experiment.population
     if n == 1 or not plan.steps or e.ends_by != ["generations"]:
         return ""
-    each, most = e.generations * plan.steps, "" if e.stop == Stop() else "at most "
+    each, most = e.generations * plan.steps, "at most " * e.stops_early
     total = f"{most}{n * each:,} environment steps in total"
     if len(plan.rung_sizes) > 1:
         return f"{n} members: {total}; a member that survives all rungs trains for {each * plan.share_made(1.0):,.0f}"

@@ -13,7 +13,7 @@ from shoal.core.atomic import read_named
 from shoal.core.errors import BadField, error_context, unknown
 from shoal.core.schema import as_given, build, convert
 from shoal.core.yaml_text import read_yaml, write_yaml
-from shoal.experiment.experiment import Experiment, Stop
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import attribute_errors, from_dict, text_of, to_dict
 from shoal.experiment.plan import make_closed_plan
 from shoal.study.sequences import MOST, Ask
@@ -258,7 +258,7 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     )
     own = {name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}
     steps, whole = (trains, False) if experiment.budget is None else (experiment.budget, True)
-    steps = steps if part.stop == Stop() else math.nan
+    steps = math.nan if part.stops_early else steps
     return _Planned(steps, whole, (own, to_dict(plan.experiment)))
 
 

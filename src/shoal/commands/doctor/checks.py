@@ -21,7 +21,7 @@ from shoal.core.errors import BadInput
 from shoal.core.spec import describe
 from shoal.distributed.directory import is_kept, probe
 from shoal.experiment import plan_text
-from shoal.experiment.experiment import Experiment, Stop
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.records.words import duration, many
@@ -47,8 +47,8 @@ failure = partial(Diagnostic, "✗")  # the experiment cannot be run
 def size(plan: Plan) -> Iterator[Diagnostic]:
     """Members, generations and environment steps; an interval that is rounded up."""
     e, steps = plan.experiment, plan.steps
-    several = e.stop != Stop() or len(e.ends_by) > 1  # what comes first ends the run
-    what, most = f"{e.population} × {e.agent} by {e.method_name} on {e.env}", "at most " * several
+    several = e.stops_early or len(e.ends_by) > 1  # what comes first ends the run
+    what, most = f"{e.population} × {e.agent_name} by {e.method_name} on {e.env_name}", "at most " * several
     generations = f"{'at most ' if e.budget is not None else most}{many(e.generations, 'generation')}"
     if e.time_limit is not None:
         generations = f"{most}{duration(e.time_limit)} in generations"
@@ -127,7 +127,7 @@ def observations(plan: Plan) -> Iterator[Diagnostic]:
 
 
 def run_dir(plan: Plan) -> Iterator[Diagnostic]:
-    """Whether a run can begin in the run directory; `processes` checks a workspace."""
+    """Problems that keep a run from beginning in the run directory; `processes` checks a workspace."""
     e, folder = plan.experiment, _folder(plan)
     if e.exchange.name == "directory":
         return

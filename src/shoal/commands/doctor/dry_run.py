@@ -111,11 +111,11 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagno
     rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
-    most = "about" if e.budget is None and e.stop == Stop() else "at most"
+    most = "about" if e.budget is None and not e.stops_early else "at most"
     if e.time_limit is not None:
         alone = e.ends_by == ["time_limit"]
         total = e.time_limit if alone else min(total, e.time_limit)
-        most = "at least" if alone and e.stop == Stop() else "at most"
+        most = "at least" if alone and not e.stops_early else "at most"
     more = " while all members train, and longer with fewer" if longer > 0 else ""
     text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation{more}"
     return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
