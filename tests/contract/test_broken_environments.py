@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 from support.cases import others_slow
 from support.messages import Said
-from support.runs import flags, shoal
+from support.runs import flags, rows, shoal
 from support.tiny import walk
 
 from shoal.core.errors import BadInput
@@ -24,6 +24,7 @@ from shoal.core.types import TimeStep
 from shoal.environments.device import DeviceEnvironment
 from shoal.environments.error_boundary import callbacks_attributed, with_error_boundary
 from shoal.environments.host import HostEnvironment
+from shoal.run.champion import load_champion
 from shoal.run.train import resume
 
 pytestmark = pytest.mark.usefixtures("trace_cache")
@@ -224,12 +225,22 @@ def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.M
     assert (again.code, again.err) == (outcome.code, outcome.err)
 
 
-def test_without_a_checkpoint_nothing_stays(gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though generations were recorded."""
+def test_without_a_checkpoint_what_was_recorded_stays(
+    gym: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the champion; to go on then is to begin anew."""
+    run = tmp_path / "r"
     monkeypatch.setattr(Broken, "ill", "step")
     monkeypatch.setattr(Broken, "since", 2000)
-    assert refused(gym, tmp_path, generations=500, checkpoint={"every": 400}).startswith(ON_THE_HOST["step"])
+    outcome = shoal(*flags(run, "--quiet", env=gym, generations=500, checkpoint={"every": 400}))
+    assert outcome.code == 1 and outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run}\n")
     assert Broken.calls == 2000
+    assert len(rows(run / "metrics.jsonl")) > 1 and not (run / "checkpoints").exists()
+    assert shoal("report", run).code == 0 and load_champion(run).uid in range(4)
+    monkeypatch.setattr(Broken, "ill", "")
+    again = shoal("resume", run, "--generations", 2)
+    assert again.code == 0 and "before its first checkpoint: it starts anew" in again.out
+    assert [row["generation"] for row in rows(run / "metrics.jsonl")] == [0, 1]
 
 
 def own(ill: str = "") -> Any:

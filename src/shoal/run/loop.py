@@ -77,7 +77,7 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 c.files.write(run_files.RESULT, as_json(summary))
             c.processes.exchange.broadcast("done")
     except BadInput as error:
-        if c.files.checkpoints.generations():
+        if c.files.begun:
             raise Failed(c.files.path, error) from error
         raise
     finally:

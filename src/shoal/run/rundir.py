@@ -22,7 +22,7 @@ from shoal.core.types import PyTree
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.records.generation import Generation
-from shoal.records.jsonl import Lines, read_text
+from shoal.records.jsonl import Lines, last_line, read_text
 from shoal.run import champion as champions
 from shoal.run.checkpoint import Checkpoints
 
@@ -147,9 +147,14 @@ class RunDirectory:
                     return result
         return {}
 
+    @property
+    def begun(self) -> bool:
+        """True once there is something to keep: the records of a generation, or a checkpoint."""
+        return bool(last_line(self.path / run_files.METRICS) or self.checkpoints.generations())
+
     def discard_unborn(self) -> None:
-        """Take back a new run that never came to its first checkpoint."""
-        if self._new and not self.checkpoints.generations():
+        """Take back a new run that never recorded a generation."""
+        if self._new and not self.begun:
             self.discard()
 
     def discard(self) -> None:
