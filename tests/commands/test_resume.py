@@ -521,6 +521,17 @@ def test_a_run_that_begins_again_has_no_curves_of_the_first_time(six: Path, tmp_
     same_curves(six, run)
 
 
+def test_a_run_that_begins_again_has_no_champion_of_the_first_time(six: Path, tmp_path: Path) -> None:
+    """Until it has one of its own, which it may never have: all members may diverge."""
+    run = tmp_path / "r"
+    shutil.copytree(six, run)
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(Interrupted):
+        resume(run, callbacks=[Signals(0, "train")])
+    assert not (run / "champion").exists()
+
+
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8])
 def test_points_that_a_kill_took_along_are_written_on_resume(six: Path, tmp_path: Path, share: float) -> None:
     """TensorBoard is written behind the run, so that a kill leaves the beginning of it: here from no point to most."""

@@ -111,6 +111,8 @@ class RunDirectory:
         self._staging.open()
         self._staging.remove(self.path / run_files.RESULT)
         self.write_experiment(experiment, method)
+        if champion.learned is None:  # one on disk is of generations that the run has lost
+            self._staging.remove(self.path / "champion")
         self._crown(champion, spec)  # the one on disk may be younger than the checkpoint, or half replaced
         self._open_lines(before=first)
 
