@@ -153,6 +153,28 @@ def test_where_nothing_is_legal_the_episode_is_broken() -> None:
         assert (bool(np.isnan(reward)), bool(terminated), bool(truncated)) == (stuck, False, stuck)
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_on_the_host_actions_without_choices_have_no_mask(masked: bool) -> None:
+    """What continuous actions observe by the name of a mask is an observation as any other."""
+
+    class Stuck(Masked):
+        observation_space = gymnasium.spaces.Dict({"action_mask": gymnasium.spaces.Box(0, 1, (3,), np.float32)})
+        action_space = gymnasium.spaces.Discrete(3) if masked else gymnasium.spaces.Box(-1, 1, (1,))
+
+        def _seen(self) -> tuple[Any, dict[str, Any]]:
+            return {"action_mask": np.zeros(3, np.float32)}, {}
+
+        def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+            return self._seen()[0], 1.0, False, False, {}
+
+    environment = registry.made_by(Stuck, Stuck(), "env", {})
+    assert isinstance(environment, HostEnvironment) and environment.spec.masked == masked
+    with closing(environment.open(1)) as vector:
+        vector.reset([0])
+        (_, reward, terminated, truncated, _), _ = vector.step(np.zeros(1 if masked else (1, 1), np.float32))
+    assert (np.isnan(reward[0]), terminated[0], truncated[0]) == (masked, False, masked)
+
+
 class Masked(gymnasium.Env):
     """The same on the host, whose info has the mask. An illegal choice is an error."""
 

@@ -108,7 +108,7 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
 
         return each(array, parts, obs, dtype)
 
-    return HostEnvironment(spec, functools.partial(_Envpool, make, arrays))
+    return HostEnvironment(spec, functools.partial(_Envpool, make, arrays, spec.masked))
 
 
 def twin(env: str) -> str:
@@ -133,8 +133,8 @@ def _check(env: str, options: dict[str, Any], defaults: dict[str, Any]) -> None:
 class _Envpool(AutoResetVectorEnv):
     """Copies of envpool. They take seeds only when they are made, so a reset makes new ones, within milliseconds."""
 
-    def __init__(self, make: Callable, arrays: Callable, n: int):
-        self._make, self._arrays = make, arrays
+    def __init__(self, make: Callable, arrays: Callable, masked: bool, n: int):
+        self._make, self._arrays, self.masked = make, arrays, masked
         self._all = self._awake = np.arange(n, dtype=np.int32)
         self._pool: Any = None
 

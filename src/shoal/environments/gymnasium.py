@@ -225,6 +225,7 @@ class _Gymnasium(AutoResetVectorEnv):
             warnings.filterwarnings("ignore", ".*ERROR: ", UserWarning, r"gymnasium\.vector\.async_vector_env")
             self._envs = vector.AsyncVectorEnv([make] * n, copy=False, autoreset_mode=same_step, context=start)
         self._dtypes, self._attributes, self._kind = spec.obs_dtype, attributes, kind
+        self.masked = spec.masked
         self._action_dtype = self._envs.single_action_space.dtype
 
     def reset(self, seeds: list[int]) -> PyTree:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from shoal.core.spec import MASK, Spec, each, none_legal
+from shoal.core.spec import Spec, each, none_legal
 from shoal.core.types import PyTree, TimeStep
 from shoal.environments.objective import InfoOf
 
@@ -71,7 +71,11 @@ class AutoResetVectorEnv(VectorEnv):
 
     Nothing is lost: a library that resets at the next step is asked to do it at once, so that the observation, the reward
     and the info of an episode's end are those of the episode.
+
+    masked: observations say which choices are legal
     """
+
+    masked = False
 
     def step_raw(self, action: np.ndarray) -> VectorStep:
         """Step every copy, without resets."""
@@ -87,7 +91,7 @@ class AutoResetVectorEnv(VectorEnv):
         reward = reward.astype(np.float32)
         done = terminated | truncated
         lost = _broken(final, reward)
-        if isinstance(final, Mapping) and MASK in final:
+        if self.masked:
             lost |= none_legal(final) & ~done
         reward[lost] = np.nan
         obs, waiting = (final, done | lost) if begun is None else (begun, lost & ~done)
