@@ -133,7 +133,9 @@ def test_before_a_rung_those_in_doubt_play_more(tmp_path: Path, monkeypatch: pyt
         assert [row["episodes"] for row in lines] == after.episodes.tolist() != before.episodes.tolist()
         assert [row["returns_std"] for row in lines] == after.std.tolist()
         assert metrics[generation]["fitness"]["best"] == after.best != before.best
+        assert {*metrics[generation]["members"]["fitness/noise"]} == {None}  # it is of fewer episodes than the fitness
         steps += (before.fitness * before.episodes).sum() + returns.sum()
+    assert None not in metrics[2]["members"]["fitness/noise"]
     assert summary["evaluation_steps"] == steps + summary["champion"]["final_selection"]["steps"]
     (before, _, after), left = raced[0], [row["uid"] for row in of_each[2]]
     assert sorted(left) == sorted(np.lexsort((before.uid, -before.fitness))[[0, 2]].tolist())

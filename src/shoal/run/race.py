@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from shoal.core.keys import derive
 from shoal.core.population import of_row
 from shoal.distributed.synchronous import KnownMembers
 from shoal.members.acting import Policy
+from shoal.members.rollouts.episodes import NOISE
 from shoal.run.context import Context, State
 
 
@@ -23,4 +26,7 @@ def after_race(c: Context, state: State, shared: KnownMembers) -> KnownMembers:
     if not round_:
         return shared
     shard.take_fitness(members)
-    return shared._replace(members=members, stats=members, evaluation_steps=shard.evaluation_steps)
+    # That of members with unlike numbers of episodes is not known.
+    metrics = shared.metrics | {NOISE: np.full(len(members.uid), np.nan)}
+    steps = shard.evaluation_steps
+    return shared._replace(members=members, stats=members, metrics=metrics, evaluation_steps=steps)

@@ -20,6 +20,8 @@ from shoal.members.acting import Policy
 from shoal.members.devices import DeviceLayout
 from shoal.members.protocol import Outcome
 
+NOISE = "fitness/noise"  # see `noise`
+
 
 class EpisodeSums(NamedTuple):
     """Episodes of N members, summed up: how many, mean return, sum of squared deviations, mean length; each [N]."""
@@ -177,9 +179,9 @@ def noise(value: np.ndarray) -> Metrics:
     value = np.where(np.isfinite(value), np.asarray(value, np.float64), np.nan)
     first, second = value[:, ::2], value[:, 1::2]
     if not second.size:
-        return {"fitness/noise": np.full(len(value), np.nan)}
+        return {NOISE: np.full(len(value), np.nan)}
     share = (first.shape[1] * second.shape[1]) ** 0.5 / value.shape[1]  # as fitness is a mean of both
-    return {"fitness/noise": share * (first.mean(1) - second.mean(1))}
+    return {NOISE: share * (first.mean(1) - second.mean(1))}
 
 
 def of_levels(train: np.ndarray, validation: np.ndarray) -> Metrics:
