@@ -101,6 +101,19 @@ def test_all_come_to_their_end(tmp_path: Path) -> None:
     assert Driven(tmp_path, [DONE], [DONE], quiet=True).said == ""
 
 
+def test_the_best_is_not_that_of_a_worker_without_a_fitness(tmp_path: Path) -> None:
+    """Its members have diverged: whichever worker it is, the others have a best one."""
+    for slot in range(2):
+        member(tmp_path, slot, 3)
+    for slot in range(2):
+        file = tmp_path / f"workers/w{slot}/lineage.jsonl"
+        whole = file.read_text()
+        rows = [json.loads(line) | {"fitness": None} for line in whole.splitlines()]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        assert re.search(r"best [0-9.]+, ", Driven(tmp_path, [DONE], [DONE]).said)
+        file.write_text(whole)
+
+
 def test_one_result_of_all(tmp_path: Path) -> None:
     results = [json.loads((member(tmp_path, slot, 6) / "result.json").read_text()) for slot in range(3)]
     best = max(range(3), key=lambda slot: results[slot]["champion"]["evaluation"]["mean"])

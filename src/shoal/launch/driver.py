@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.live import Live
 
 from shoal.core import run_files
@@ -163,7 +164,7 @@ class Driver:
         rows = [row for row in glances(self._path) if row.name in self._crew.names]
         slowest = min((row.done for row in rows), default=0) if len(rows) == len(self._launched) else 0
         if slowest > self._slowest:
-            self._slowest, best = slowest, max(row.best for row in rows)
+            self._slowest, best = slowest, float(np.fmax.reduce([row.best for row in rows]))  # not of who has diverged
             copies, foreign = (sum(int(row.figures[at] or 0) for row in rows) for at in (3, 4))
             furthest, at_work = max(row.done for row in rows), sum(worker.code is None for worker in self._launched)
             self._note(
