@@ -272,6 +272,7 @@ def test_status(tmp_path: Path) -> None:
     [
         *("--on ray", "--cpus 2", "--workers 0", "--workers 2 --cpus 2", "--workers 2 --sbatch time=1"),
         *("--workers 2 --worker a", "--workers 2 --run-dir x", "--workers 2 --exchange mpi"),
+        "--workers 2 --set exchange.worker=a",
         *("--workers 2 --method successive_halving", "--workers 2 --on slurm", "--workers 2 --budget 100"),
     ],
 )
@@ -281,6 +282,16 @@ def test_what_cannot_be(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     outcome = shoal("train", "cartpole", *words.split())
     assert (outcome.code, outcome.out, list(tmp_path.iterdir())) == (2, "", [])
     said(outcome.err)
+
+
+def test_the_workspace_is_the_one_that_workers_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a field is set by --set too, that has the last word."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shoal.launch.local.Local", lambda crew: Place(crew, w0=[DONE]))
+    member(tmp_path / "theirs", 0, 2)
+    words = ["--workers", 1, "--workspace", "mine", "--set", f"exchange.workspace={tmp_path / 'theirs'}"]
+    outcome = shoal("train", "cartpole", *words)
+    assert (outcome.code, outcome.err, [path.name for path in tmp_path.iterdir()]) == (DONE, "", ["theirs"])
 
 
 @pytest.mark.parametrize("command", ["status", "stop"])

@@ -73,9 +73,12 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
 
     given = read(find_experiment(file)) if file is not None else Experiment()
     name = file.stem if file is not None else (flags.env or given.env_name).rpartition(":")[2].replace("/", "-")
-    path = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
-    shared = replace(flags, exchange="directory", workspace=str(path))
-    stated(file, shared, set)  # raises BadInput for what workers cannot do
+    place = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
+    shared = replace(flags, exchange="directory", workspace=str(place))
+    exchange = stated(file, shared, set)[0].exchange  # raises BadInput for what workers cannot do
+    if exchange.worker not in (None, given.exchange.worker):
+        raise BadInput(f"--set exchange.worker is of one worker; --workers {how.workers} names them all")
+    path = absolute(exchange.workspace or place)  # --set has the last word, for the workers too
     here = absolute(file) if file is not None and file.exists() else file
     crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
     screen, place = Output(), _launcher(how, crew)
