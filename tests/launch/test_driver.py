@@ -172,10 +172,19 @@ def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:
 
 def test_whose_members_all_diverged_is_done(tmp_path: Path) -> None:
     """It ends with 1, as a run alone does, and would do so again."""
-    member(tmp_path, 0, 3)
+    result = member(tmp_path, 0, 3) / "result.json"
+    result.write_text(json.dumps(json.loads(result.read_text()) | {"champion": None}))
     member(tmp_path, 1, 3)
     driven = Driven(tmp_path, [FAILED], [DONE])
     assert driven.codes == [DONE, DONE] and driven.place.did == ["start w0", "start w1"]
+
+
+def test_who_fails_beside_an_earlier_result_is_not_done(tmp_path: Path) -> None:
+    """It was to train more generations, and failed before it took up its run again."""
+    for slot in range(2):
+        member(tmp_path, slot, 3)
+    assert Driven(tmp_path, [FAILED] * 3, [DONE]).codes == [FAILED, DONE]
+    assert Driven(tmp_path, [FAILED, DONE], [DONE]).codes == [DONE, DONE]
 
 
 def test_one_that_cannot_train_ends_all(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from shoal.records.jsonl import last_line
 from shoal.records.screen import Screen
 from shoal.records.words import text
 from shoal.report.page import write_report
+from shoal.report.run import RunFiles
 from shoal.report.workers import GLANCE, glances, view
 from shoal.report.workspace import read_workspace
 
@@ -111,7 +112,7 @@ class Driver:
         if code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")
-        elif code == DONE or (code == FAILED and self._has_result(worker.name)):  # all of its members diverged
+        elif code == DONE or (code == FAILED and self._all_diverged(worker.name)):
             worker.code = DONE
         elif self._stopping or self._asked:
             worker.code = INTERRUPTED
@@ -142,8 +143,11 @@ class Driver:
             return int(last_line(self._path / "workers" / name / run_files.METRICS).get("generation", -1)) + 1
         return 0
 
-    def _has_result(self, name: str) -> bool:
-        return (self._path / "workers" / name / run_files.RESULT).exists()
+    def _all_diverged(self, name: str) -> bool:
+        """True where a worker has come to its end without a champion, as it would again. One that fails beside a result with
+        a champion has failed at something else, perhaps before it took up its run again."""
+        result = RunFiles(self._path / "workers" / name, lenient=True).result
+        return bool(result) and not result.get("champion")
 
     def _show(self, live: Live | None) -> None:
         """Renew the table, or where it cannot be redrawn tell of each generation that all have done; renew the page."""
