@@ -180,7 +180,10 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("shoal.study.scheduler.Lease", Claim)
     stopped = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
     assert stopped.code == 3 and "go on with: shoal study" in stopped.out
-    assert not list((tmp_path / "out/leases").iterdir()) and not (tmp_path / "out/runs").exists()
+    assert (
+        not [lease for lease in (tmp_path / "out/leases").rglob("*") if lease.is_file()]
+        and not (tmp_path / "out/runs").exists()
+    )
 
 
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -322,7 +325,7 @@ def test_it_ends_at_the_analysis_in_which_all_pairs_differ_significantly(tmp_pat
     assert "learns is significantly better than hardly" in (tmp_path / "out/report.html").read_text()
     assert {r["seed"] for r in rows(tmp_path / "out")} == {*"01234"}, "no run of the second analysis"
     (tmp_path / "out/runs/hardly/4/result.json").unlink()
-    (tmp_path / "out/leases/learns-9").touch()  # somebody was there, and is no more
+    (tmp_path / "out/leases/learns/9").touch()  # somebody was there, and is no more
     assert shoal(*command).code == 0 and len(rows(tmp_path / "out")) == 10
     changed = file(tmp_path, base=base, arms=arms, seeds=10, interim_analyses=[5, 7, 10])
     refused = shoal("study", changed, "--workspace", tmp_path / "out")
@@ -351,9 +354,8 @@ def at_work(process: subprocess.Popen, study: Path) -> Path:
     """The run that a process is at, as soon as it has written a checkpoint of it."""
     before: dict[Path, int] = {}
     while process.poll() is None:
-        for lease in (study / "leases").glob("[!.]*"):
-            arm, _, seed = lease.name.rpartition("-")
-            run = study / "runs" / arm / seed
+        for lease in (study / "leases").glob("*/[!.]*"):
+            run = study / "runs" / lease.relative_to(study / "leases")
             if read_or_nothing(lease).split()[1:2] == [str(process.pid)]:
                 found = len(list((run / "checkpoints").glob("[0-9]*")))
                 if found > before.setdefault(run, found):

@@ -12,7 +12,7 @@ from support.messages import Said, shown
 from support.runs import SETTINGS
 
 from shoal.core.errors import BadInput
-from shoal.study.study_file import budgets, read, trials
+from shoal.study.study_file import RunKey, budgets, read, trials
 
 ARMS = {"pbt": {"method": "pbt"}, "control": {"method": "independent"}}
 
@@ -35,6 +35,13 @@ def test_runs_of_the_first_seed_come_first(tmp_path: Path) -> None:
     again = next(t for t in planned if t.key.arm == "again")
     assert again.replays == ("easy", "pbt", 0) and again.experiment.population == SETTINGS["population"]
     assert read(file(tmp_path, tasks=tasks)).scale("hard") == (-500, -100)
+
+
+def test_no_two_runs_have_a_lease_in_common() -> None:
+    """Nor a place, or a file for their failures, whatever characters join words in the names of tasks and arms."""
+    keys = [RunKey(*key) for key in (("a-b", "c", 0), ("a", "b-c", 0), ("a b", "c", 0), ("a", "b c", 0))]
+    for of in ("lease", "place", "failure"):
+        assert len({getattr(key, of) for key in keys}) == len(keys)
 
 
 def test_equal_budgets(tmp_path: Path) -> None:

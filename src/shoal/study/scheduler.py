@@ -132,10 +132,10 @@ class Scheduler(Callback):
         over = trial.key in self.failed or self._is_done(trial)
         if over or not self._can_start(trial) or not self._is_due(trial.key, patient):
             return False
-        name = self._path / "leases" / "-".join(trial.key.parts)
+        name = self._path / trial.key.lease
         if name.exists() and not patient:
             return False
-        name.parent.mkdir(exist_ok=True)
+        name.parent.mkdir(parents=True, exist_ok=True)
         with interruptible() as attend:
             try:
                 lease = Lease(name, attend, lambda message: None)

@@ -41,6 +41,12 @@ class RunKey(NamedTuple):
         return Path("runs", *self.parts)
 
     @property
+    def lease(self) -> Path:
+        """The lease, within the study's directory, of the process that does the run. In folders, as the run itself: joined
+        by any character, two keys could make one name."""
+        return Path("leases", *self.parts)
+
+    @property
     def failure(self) -> Path:
         """The file, within the study's directory, that says why the run has failed."""
         return Path("failures", *self.parts).with_suffix(".txt")
