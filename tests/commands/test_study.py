@@ -337,7 +337,6 @@ def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
     messages = {
         "Mute": "ask.optimiser: support.optimisers:Mute failed: NotImplementedError",
         "Stray": "its ask gave {'momentum': 1.0}; it must give rate",
-        "Nobody": "support.optimisers:Nobody cannot be imported",
         "Ladder": f"it asks for other values than those with which {tmp_path / 'out/runs/Ladder/0/0'} began; let it draw",
     }
     arms = {name: {"ask": {"optimiser": f"support.optimisers:{name}", "runs": 4}} for name in messages}
@@ -348,6 +347,16 @@ def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
     )
     done = shoal("study", file(tmp_path, base=BANDIT, arms=arms), "--workspace", tmp_path / "out")
     assert done.code == 1 and all(message in done.out for message in messages.values()), done.out
+
+
+def test_an_optimiser_that_cannot_be_imported_is_told_before_anything_is_trained(tmp_path: Path) -> None:
+    arms = {
+        "search": {"method": "independent"},
+        "asked": {"ask": {"optimiser": "support.optimisers:Nobody", "runs": 4}},
+    }
+    done = shoal("study", file(tmp_path, base=BANDIT, arms=arms), "--workspace", tmp_path / "out")
+    assert done.code == 2 and "arms.asked.ask.optimiser: support.optimisers:Nobody cannot be imported" in done.err
+    assert len(done.err.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 
 def at_work(process: subprocess.Popen, study: Path) -> Path:

@@ -75,11 +75,15 @@ class Ask:
             made.append(replace(alone, budget=budget, seed=e.seed + k * SEED_STEP))
         return made
 
+    def imported(self) -> Any:
+        """What makes the optimiser. Raises BadInput where it cannot be imported."""
+        return import_from(self.optimiser, "ask.optimiser")
+
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         """Yield the place and the experiment of each run; the next is asked for when it is done. Raises BadInput."""
         parts, spent = self.parts(e), 0
         space = parts[0].space or {}
-        optimiser = self._own(import_from(self.optimiser, "ask.optimiser"), space, e.seed, self.trials)
+        optimiser = self._own(self.imported(), space, e.seed, self.trials)
         for k, part in enumerate(parts):
             hyper, run = self._own(optimiser.ask), place / str(k)
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():

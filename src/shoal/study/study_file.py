@@ -268,6 +268,14 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     return _Planned(steps, whole, (own, to_dict(plan.experiment)))
 
 
+def check_optimisers(study: Study) -> None:
+    """Raise BadInput where an optimiser cannot be imported: its turn would come when other arms have run for hours."""
+    for arm, changes in study.arms.items():
+        with error_context(f"arms.{arm}"):
+            if (sequence := Ask.of(changes)) is not None:
+                sequence.imported()
+
+
 def _check_differ(task: str, arms: dict[str, _Planned]) -> None:
     """Raise BadInput where an arm is another one again: its runs would be the same, to the last bit."""
     for one, other in combinations(arms, 2):
