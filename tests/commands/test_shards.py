@@ -144,16 +144,16 @@ def test_bad_layouts(tmp_path: Path, changes: dict[str, Any], said: Said) -> Non
 
 @pytest.mark.slow
 def test_mpi_gives_the_same_run(four: Path, tmp_path: Path) -> None:
-    """Bit for bit: weights, lineage, metrics and result."""
-    over_mpi(2, tmp_path / "run")
-    same_run(tmp_path / "run", four)
-
-
-@pytest.mark.slow
-def test_another_number_of_ranks_goes_on(four: Path, tmp_path: Path) -> None:
-    over_mpi(2, tmp_path / "run", generations=2)
-    resume(tmp_path / "run", generations=3)
-    same_run(tmp_path / "run", four)
+    """Bit for bit: weights, lineage, metrics and result, of a run that began in one process. What ranks have done is
+    done, for all of them and for one alone."""
+    path = tmp_path / "run"
+    train(tiny(path, **RUN | {"generations": 2, "exchange": "mpi"}))
+    run(2, "resume", path, "--generations", 3, "--quiet")
+    same_run(path, four)
+    for ranks in (2, 1):
+        (path / "report.html").unlink()
+        told = run(ranks, "resume", path, "--quiet")
+        assert told.count("done already") == 1 and (path / "report.html").is_file()
 
 
 @pytest.mark.slow
@@ -279,14 +279,12 @@ def test_a_mean_knows_no_shards(perturbed: Path, tmp_path: Path, shards: int) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_mpi_moves_the_same_mean(perturbed: Path, tmp_path: Path, ranks: int) -> None:
-    """Bit for bit; with three ranks one of them has two of four shards."""
-    shards = 2 if ranks == 2 else 4
-    run(ranks, *flags(tmp_path / "run", "--exchange", "mpi", **ES | {"shards": shards}))
-    if shards != 2:
-        train(tiny(tmp_path / "here", **ES | {"shards": shards}))
-    same_run(tmp_path / "run", perturbed if shards == 2 else tmp_path / "here")
+def test_mpi_moves_the_same_mean(tmp_path: Path) -> None:
+    """Bit for bit, where one of three ranks has two of four shards."""
+    changes = ES | {"shards": 4}
+    run(3, *flags(tmp_path / "run", "--exchange", "mpi", **changes))
+    train(tiny(tmp_path / "here", **changes))
+    same_run(tmp_path / "run", tmp_path / "here")
 
 
 @pytest.mark.parametrize(
@@ -357,16 +355,6 @@ def test_a_worker_that_is_done_is_done(tmp_path: Path, said: Said) -> None:
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     other = shoal(*given, "--set", "interval=128")
     assert other.code == 2 and "belongs to another experiment" in other.err
-
-
-@pytest.mark.slow
-def test_what_ranks_have_done_is_done(tmp_path: Path) -> None:
-    """For all of them, however many there are now, and for one alone."""
-    over_mpi(2, tmp_path / "run", "--quiet")
-    for ranks in (2, 1):
-        (tmp_path / "run" / "report.html").unlink()
-        told = run(ranks, "resume", tmp_path / "run", "--quiet")
-        assert told.count("done already") == 1 and (tmp_path / "run" / "report.html").is_file()
 
 
 def test_a_directory_of_another_experiment(tmp_path: Path, said: Said) -> None:
