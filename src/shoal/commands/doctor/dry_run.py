@@ -94,23 +94,33 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
         made, seconds = watch.events[0].steps, timings[1]["seconds"]
         yield ok("time", f"two intervals of {made:,} steps took {seconds:.0f} s, including the start of the processes")
         return
-    yield _speed(plan, rollouts, timings)
+    made, evaluated = (
+        getattr(watch.events[1], name) - getattr(watch.events[0], name) for name in ("steps", "evaluation_steps")
+    )
+    yield _speed(plan, rollouts, timings, made, evaluated)
     if not plan.kind.sampled:
         yield from _noise(plan, rollouts, kind.agent.rollout_length, watch.events[-1])
 
 
-def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]]) -> Diagnostic:
-    """Estimated time of a generation and of the whole run."""
+def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]], made: int, evaluated: int) -> Diagnostic:
+    """Estimated time of a generation and of the whole run.
+
+    made, evaluated: steps of the second generation, in training and in evaluations
+    """
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
     assert plan.kind.compiled is not None
     widths = {plan.kind.compiled.width(members, plan.method.ends_members) for _, members in plan.rung_sizes}
     compiling = max(sum(first[p] - second[p] for p in phases), 0.0) * len(widths)  # one program per width
-    training = second["train"] * (plan.iterations / rollouts if plan.steps else 1)
+    longer_interval = plan.iterations / rollouts if plan.steps else 1
+    training = second["train"] * longer_interval
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
     rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
     longer = training * (plan.lengthening - 1)
     total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
+    if share := e.fitness.final_selection:  # see `episodes_of`
+        steps = share * made * longer_interval * e.generations
+        total += second["evaluate"] * max(steps / evaluated if evaluated else 0, rounds)
     most = "about" if e.budget is None and not e.stops_early else "at most"
     if e.time_limit is not None:
         alone = e.ends_by == ["time_limit"]
