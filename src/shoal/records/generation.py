@@ -27,7 +27,7 @@ class Rows(NamedTuple):
 
     @property
     def step(self) -> int:
-        """Environment steps per member so far."""
+        """Environment steps per member so far; of a mean, those of all members that were sampled around it."""
         return max(row["steps"] for row in self.lineage)
 
 

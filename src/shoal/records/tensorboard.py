@@ -29,7 +29,7 @@ LATER = 0.1  # seconds from a generation until its curves are written, together 
 
 
 class TensorBoard(Callback):
-    """Writes RUN/tensorboard. The horizontal axis is environment steps per member.
+    """Writes RUN/tensorboard. The horizontal axis is environment steps per member; of a mean, of all members.
 
     A thread writes behind the run, so a kill may lose the newest points: a resumed run writes all of them again. If writing
     fails, the user gets one note and the run goes on.

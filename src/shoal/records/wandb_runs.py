@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from shoal.records.callback import Start
     from shoal.records.generation import Generation
 
-STEPS = "steps"  # the x-axis of all curves: environment steps per member
+STEPS = "steps"  # the x-axis of all curves; see `Rows.step`
 POPULATION = "population"  # the run of W&B for the population
 
 
 class WandbRuns(Callback):
-    """Logs the scalars of TensorBoard, over environment steps per member.
+    """Logs the scalars of TensorBoard, over the same steps.
 
     RUN/wandb.json holds the ids of its runs for a resume, and the address of the run for the population.
     Raises BadInput if the package is missing or login fails.
