@@ -23,7 +23,7 @@ from shoal.commands.launch import _print_result
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
 from shoal.distributed.directory import stop_workers
-from shoal.experiment.experiment import Fitness
+from shoal.experiment.experiment import Experiment, Fitness
 from shoal.launch import driver
 from shoal.launch.driver import Driver, complaint, conclude
 from shoal.launch.launcher import LOST, Crew
@@ -243,20 +243,33 @@ class StopAll(Callback):
             assert " at work" in shoal("status", self._path).out
 
 
-def test_a_worker_ends_after_its_generation(tmp_path: Path) -> None:
-    exchange = {"name": "directory", "workspace": str(tmp_path / "w"), "worker": "a"}
+def worker(path: Path, name: str, generations: int) -> Experiment:
+    exchange = {"name": "directory", "workspace": str(path), "worker": name}
     trained: dict[str, Any] = {
         "env": "none",
         "agent": "support.trainers:Sound",
         "config": {},
         "fitness": Fitness(episodes=2),
     }
-    experiment = tiny(generations=4, population=2, exchange=exchange, **trained)
+    return tiny(generations=generations, population=2, exchange=exchange, **trained)
+
+
+def test_a_worker_ends_after_its_generation(tmp_path: Path) -> None:
+    experiment = worker(tmp_path / "w", "a", 4)
     with pytest.raises(Interrupted) as stopped:
         train(experiment, [StopAll(tmp_path / "w", 1)])
     assert len((stopped.value.run_dir / "metrics.jsonl").read_text().splitlines()) == 2
     assert shoal("stop", tmp_path / "w").out == "no worker is at work\n"
     assert train(experiment).summary["generations"] == 4
+
+
+def test_a_result_of_all_ends_where_one_trains_on(tmp_path: Path) -> None:
+    """It is of what they were: a worker that is resumed by hand, and a new one, are not in it."""
+    result = tmp_path / "result.json"
+    for name, generations, stays in (("a", 1, False), ("a", 1, True), ("a", 2, False), ("b", 1, False)):
+        result.write_text("{}")
+        train(worker(tmp_path, name, generations))
+        assert result.exists() == stays
 
 
 def test_status(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Self
 
 import numpy as np
 
+from shoal.core import run_files
 from shoal.core.atomic import Staging
 from shoal.core.errors import BadField, BadInput
 from shoal.core.escape import shown
@@ -115,6 +116,9 @@ class Processes:
     def check_past(self, first: int, uid: np.ndarray) -> None:
         """Raise BadInput where these members cannot go on at generation `first`, for others know more of them."""
 
+    def remove_result(self) -> None:
+        """Remove the result of a worker's workspace: it is of members that this one now trains further, or without them."""
+
 
 class WorkspaceWorkers(Processes):
     """The workers of a workspace, of which this process is one. Each trains a population of its own; policies that are
@@ -171,6 +175,9 @@ class WorkspaceWorkers(Processes):
 
     def check_past(self, first: int, uid: np.ndarray) -> None:
         self._workspace.check_past(first, uid)
+
+    def remove_result(self) -> None:
+        (self._workspace.path / run_files.RESULT).unlink(missing_ok=True)
 
 
 def make_processes(experiment: Experiment, attend: Callable[[], None], note: Callable[[str], None]) -> Processes:

@@ -67,7 +67,6 @@ class Driver:
     def run(self) -> list[int]:
         """The exit codes of all workers, once each has ended for good. Raises OSError."""
         (self._path / "logs").mkdir(parents=True, exist_ok=True)
-        (self._path / run_files.RESULT).unlink(missing_ok=True)
         live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
         try:
             with on_signal(self._heard.append):

@@ -117,6 +117,7 @@ def begin(c: Context) -> State:
     state = _first(c, uids, warm_start)
     if c.leading:
         c.files.create(c.experiment, describe_method(c.plan))
+        c.processes.remove_result()
         _record_provenance(c, warm_start, provenance(c.plan, c.devices, 0))
     c.processes.exchange.broadcast("ready")
     return state
@@ -155,6 +156,7 @@ def restore(c: Context, trusted: bool) -> State:
         if changed := changes(earlier, now):
             c.control.note(f"since the run was last at work this has changed, by which results may differ: {changed}")
         c.files.reopen(c.experiment, describe_method(c.plan), state.done, state.champion, c.plan.kind.spec)
+        c.processes.remove_result()
         _record_provenance(c, warm_start, now)
     c.processes.exchange.broadcast("ready")
     return state
