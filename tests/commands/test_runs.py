@@ -81,6 +81,30 @@ def test_workers_run_while_they_renew_their_leases(tmp_path: Path) -> None:
     assert {*statuses().values()} == {"done"}
 
 
+def test_workers_together_have_a_score_and_steps(tmp_path: Path) -> None:
+    """Also where no command has started them, which would have left a result of all: until they end, the best fitness so
+    far; then the return of the champion of the final selection."""
+    runs = [
+        write_run(tmp_path / "w/workers" / name, population=2, generations=2, seed=i) for i, name in enumerate("ab")
+    ]
+    for folder in ("slots", "leases"):
+        (tmp_path / "w" / folder).mkdir()
+    shutil.copy(runs[0] / "experiment.yaml", tmp_path / "w")
+    results = [json.loads((run / "result.json").read_text()) for run in runs]
+    champions = [result["champion"] for result in results]
+    worse = min((0, 1), key=lambda i: champions[i]["evaluation"]["mean"])
+    candidates = {name: [champions[i]["uid"], champions[i]["generation"]] for i, name in enumerate("ab")}
+    selected = {"worker": "ab"[worse], "candidates": candidates, "steps": 7}
+    (tmp_path / "w/final_selection.json").write_text(json.dumps(selected))
+    steps = f" {sum(result['environment_steps'] for result in results):,} "
+    line = listed(tmp_path)["w"]
+    assert f" {champions[worse]['evaluation']['mean']:.4g} ± " in line and steps in line and " done " in line
+    (runs[0] / "result.json").unlink()
+    so_far = json.loads((runs[0] / "metrics.jsonl").read_text().splitlines()[-1])["champion"]["fitness"]
+    line = listed(tmp_path)["w"]
+    assert f" {max(so_far, champions[1]['selection_fitness']):.4g} " in line and steps in line and "±" not in line
+
+
 def test_what_is_no_run_has_a_line_too(tmp_path: Path) -> None:
     for name, text in {"broken": "a: [", "foreign": "name: another program's", "empty": ""}.items():
         (tmp_path / name).mkdir()

@@ -20,7 +20,7 @@ from shoal.records.words import text
 from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
 from shoal.report.workers import at_work
-from shoal.report.workspace import begun
+from shoal.report.workspace import begun, read_totals
 from shoal.run.lock import NAME as LOCK
 
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
@@ -62,13 +62,15 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     """The cells of a run, as far as its files can be read."""
     files = RunFiles(run, lenient=True)
     experiment, result, latest = files.experiment, files.result, files.latest
+    if not result and is_workspace(run):
+        with suppress(OSError, BadInput):  # what is wrong with a worker's files stands in its own line
+            result, latest = read_totals(run)
     made_by, holder = files.read(run_files.PROVENANCE, last_line), _of_workers(run) or files.read(LOCK, _holder)
     if "env" not in experiment:
         files.problems.append(f"{run_files.EXPERIMENT} {'names no env' if experiment else 'holds no fields'}")
     champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
-    none_yet = None if is_workspace(run) else 0  # those of its workers are in their lines
-    steps = number(result.get("environment_steps", latest.get("steps", none_yet)))
+    steps = number(result.get("environment_steps", latest.get("steps", 0)))
     method, agent = experiment.get("method"), experiment.get("agent")
     name = method.get("name") if isinstance(method, dict) else method
     return (

@@ -37,18 +37,14 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
     runs = [run for run in workers(path) if run.result or not ended]
     if not runs:
         raise BadInput(f"{path}: no worker has {'a result' if ended else 'begun'} yet")
-    lineage, champion = _lineage(path), _best(runs)
+    lineage, result = _lineage(path), _result(path, runs)
     metrics = _together(runs, lineage)
     members, planned = ([number(run.experiment.get(of)) for run in runs] for of in ("population", "generations"))
     population = _whole(_over(runs)([n for n in members if not np.isnan(n)] or [0.0]))
-    result: dict[str, Any] = {}
-    if all(run.result for run in runs):
-        result = _results(runs) | {"population": population, "champion": champion}
-        if selected := _selected(path, runs):
-            steps = count(selected["final_selection"].get("steps"))
-            result |= {"champion": selected, "evaluation_steps": _whole(result["evaluation_steps"] + steps)}
+    if result:
+        result |= {"population": population}
     elif metrics:
-        metrics[-1]["champion"] = champion
+        metrics[-1]["champion"] = _best(runs)
     return replace(
         runs[0],
         name=escape(path.resolve().name),
@@ -58,6 +54,33 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
         lineage=lineage,
         workers=tuple(runs),
     )
+
+
+def read_totals(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The result of a workspace, empty until all of its workers have one, and its newest metrics: champion and steps alone,
+    for which no lineage is read."""
+    runs = [_now(RunFiles(folder, lenient=True)) for folder in begun(path)]
+    if not runs:
+        return {}, {}
+    champion = {"fitness": (_best(runs) or {}).get("selection_fitness")}
+    return _result(path, runs), _counts(runs, [run.latest for run in runs], "steps") | {"champion": champion}
+
+
+def _now(files: RunFiles) -> Run:
+    """The run of a worker without its history."""
+    metrics, lineage = [files.latest], tabulate([])
+    return Run(files.path.name, "", {}, files.method, files.result, metrics, lineage, provenance=[])
+
+
+def _result(path: Path, runs: list[Run]) -> dict[str, Any]:
+    """The result of all workers, without their number of members; nothing where one has none yet."""
+    if not all(run.result for run in runs):
+        return {}
+    result = _results(runs) | {"champion": _best(runs)}
+    if selected := _selected(path, runs):
+        steps = count(selected["final_selection"].get("steps"))
+        result |= {"champion": selected, "evaluation_steps": _whole(result["evaluation_steps"] + steps)}
+    return result
 
 
 def read_with_ancestors(path: Path) -> Run:
