@@ -376,18 +376,32 @@ def wait(process: subprocess.Popen, until: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def stand_in(place: Path, monkeypatch: pytest.MonkeyPatch, **scripts: str) -> None:
+    """Put commands in front of those of this machine."""
+    for name, script in scripts.items():
+        (file := place / name).write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+
+
 def test_where_slurm_refuses_a_job_those_that_it_took_are_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """scancel stops at the first name that is empty, and so did the jobs not."""
-    stand_ins = {
-        "sbatch": """case "$*" in *-w2*) echo "over the limit" >&2; exit 1;; *-w0*) echo 10;; *) echo 11;; esac""",
-        "squeue": "echo 10; echo 11",
-        "scancel": f"""printf "<%s>" "$@" >> {tmp_path}/cancelled""",
-    }
-    for name, script in stand_ins.items():
-        (file := tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        file.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    stand_in(
+        *(tmp_path, monkeypatch),
+        sbatch="""case "$*" in *-w2*) echo "over the limit" >&2; exit 1;; *-w0*) echo 10;; *) echo 11;; esac""",
+        squeue="echo 10; echo 11",
+        scancel=f"""printf "<%s>" "$@" >> {tmp_path}/cancelled""",
+    )
     crew = Crew(tmp_path, 4, ())
     with pytest.raises(BadInput, match="sbatch: over the limit"):
         Driver(crew, SlurmJobs(crew, ()), Screen(file=StringIO()), True).run()
     assert (tmp_path / "cancelled").read_text() == "<10><11>"
+
+
+def test_slurm_takes_the_name_of_a_log_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It puts the user where %u stands: a job whose log has no folder never begins."""
+    stand_in(tmp_path, monkeypatch, sbatch=f"""printf "%s\n" "$@" > {tmp_path}/words; echo 7""", squeue="")
+    (crew := Crew(tmp_path / "50%used", 1, ())).path.mkdir()
+    SlurmJobs(crew, ()).start("w0")
+    words = (tmp_path / "words").read_text().splitlines()
+    assert f"--output={tmp_path}/50%%used/logs/w0.log" in words and f"{tmp_path}/50%used/jobs/w0.code" in words

@@ -35,7 +35,7 @@ class SlurmJobs:
         self._ask()
         if self._job(name) in self._queued:
             return
-        end, log = self._folder / f"{name}.code", self._crew.log(name)
+        end, log = self._folder / f"{name}.code", str(self._crew.log(name)).replace("%", "%%")  # %u would be the user
         end.unlink(missing_ok=True)
         command = [
             *("sbatch", "--parsable", f"--job-name={self._crew.path.name}-{name}", f"--output={log}"),
