@@ -10,14 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from support.messages import Said
 from support.runs import Signals, curves, flags, rows, shoal, tiny
 
 from shoal.core.errors import BadInput
 from shoal.core.extras import install
 from shoal.experiment.experiment import WeightsAndBiases
+from shoal.records.screen import Output
 from shoal.records.tensorboard import TensorBoard
 from shoal.run.train import resume, train
+from shoal.study.scheduler import run_study
 
 
 class Run:
@@ -87,6 +90,23 @@ def test_runs_are_called_as_is_asked(tmp_path: Path, opened: list[Run]) -> None:
     train(tiny(tmp_path / "run", generations=1, wandb=asked))
     assert [run.options["name"] for run in opened] == ["walk", *(f"walk member{uid}" for uid in range(4))]
     assert {(run.options["entity"], *run.options["tags"]) for run in opened} == {("lab", "a", "b")}
+
+
+def test_runs_of_a_study_are_called_by_arm_and_seed(tmp_path: Path, opened: list[Run]) -> None:
+    """Their folders are numbers. A replay is not called as the run that found its schedule; done, all of them stay."""
+    ask = {"optimiser": "support.optimisers:Ladder", "runs": 2}
+    arms = {"pbt": {"method": "pbt"}, "again": {"replay": "pbt"}, "asked": {"ask": ask}}
+    base = {"env": "none", "agent": "support.trainers:Sound", "population": 2, "generations": 2, "interval": 40}
+    base |= {"space": {"rate": [1e-4, 1.0, "log"]}, "fitness": {"episodes": 4}, "final_episodes": 4}
+    base |= {"processes": {"count": 1}, "wandb": {"mode": "offline"}}
+    tasks = {"pole": {"scale": [0, 500]}}
+    study = {"base": base, "arms": arms, "tasks": tasks, "seeds": 1}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
+    for _ in range(2):
+        run_study(tmp_path / "s.yaml", tmp_path / "out", Output(), quiet=True)
+    names = ["pole, pbt, seed 0", "pole, again, seed 0", "pole, asked, seed 0, run 0", "pole, asked, seed 0, run 1"]
+    assert [run.options["name"] for run in opened] == names
+    assert [run.options["group"] for run in opened] == [name.partition(", run")[0] for name in names]
 
 
 def test_each_member_has_a_run_that_goes_on_when_resumed(tmp_path: Path, opened: list[Run]) -> None:

@@ -35,7 +35,7 @@ COLUMNS = (
     *("date", "host", "cores", "device", "devices", "commit", "clean", "versions", "command"),  # as the run ended
     *PURPOSES,  # what the champion returned on levels of each, where there are levels
 )
-FREE = ("run_dir", "checkpoint", "processes")  # fields on which nothing depends that a run comes to
+FREE = ("run_dir", "checkpoint", "processes", "wandb")  # fields on which nothing depends that a run comes to
 ADVICE = "move it away, or name a free place"
 
 
@@ -120,7 +120,7 @@ def begun(run: Path, wanted: Experiment) -> bool:
             raise NotOurs(f"{run} holds a result and no experiment, which no run of the study leaves; {ADVICE}")
         return False
     found = of_run(run)
-    known = _resolved(dump(replace(wanted, seed=0, init_from=None, run_dir=None)))
+    known = _resolved(dump(replace(wanted, seed=0, init_from=None, run_dir=None, wandb=None)))
     wanted = replace(known, seed=wanted.seed, init_from=_end(wanted.init_from))
     differing = differences(wanted, replace(found, init_from=_end(found.init_from)))
     if names := [name for name in differing if name.partition(".")[0] not in FREE]:

@@ -20,7 +20,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.user_code import one_line
 from shoal.distributed.lease import Lease
-from shoal.experiment.experiment import Experiment
+from shoal.experiment.experiment import Experiment, WeightsAndBiases
 from shoal.experiment.files import attribute_errors
 from shoal.members.devices import prepare
 from shoal.members.trace_cache import trace_cache
@@ -88,6 +88,15 @@ def _write_study(study: Study, path: Path, file: Path) -> None:
         write_file(path / FILE, dump(study).encode())
     except OSError as error:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _named(trial: Trial, run: Path) -> WeightsAndBiases | None:
+    """Where a run is shown at W&B, with its name there: that of its folder is a number alone."""
+    settings, name = trial.experiment.wandb, trial.key.title
+    if settings is None:
+        return None
+    part = "" if trial.sequence is None else f", run {run.name}"
+    return replace(settings, name=settings.name or name + part, group=settings.group or name)
 
 
 class Scheduler(Callback):
@@ -162,7 +171,8 @@ class Scheduler(Callback):
         runs = []
         try:
             for run, experiment in self._runs(trial):
-                to_the_end(replace(experiment, run_dir=str(run)), [self, TensorBoard()])
+                named = replace(experiment, run_dir=str(run), wandb=_named(trial, run))
+                to_the_end(named, [self, TensorBoard()])
                 runs.append(run)
             if trial.sequence is not None:
                 put_together(self._path / trial.key.place, runs)

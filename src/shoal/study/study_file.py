@@ -36,6 +36,11 @@ class RunKey(NamedTuple):
         return [*filter(None, map(str, self))]
 
     @property
+    def title(self) -> str:
+        """What the run is called where other runs stand beside it."""
+        return ", ".join([*self.parts[:-1], f"seed {self.seed}"])
+
+    @property
     def place(self) -> Path:
         """The place of the run, within the study's directory."""
         return Path("runs", *self.parts)
