@@ -25,6 +25,7 @@ import numpy as np
 import pygame
 import pytest
 from support.cases import others_slow
+from support.masked import Masked
 from support.messages import Said, shown
 from support.probes import match
 from support.runs import COMMAND, at_work, build_run, shoal, tiny
@@ -77,6 +78,19 @@ class Blind(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> Any:
         return np.zeros(1, np.float32), 0.0, True, False, {}
+
+
+class Grey(Masked):
+    """It draws itself, and says in its info which choices are legal."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self) -> np.ndarray:
+        return np.full((16, 16, 3), 100, np.uint8)
 
 
 @pytest.fixture
@@ -332,6 +346,12 @@ def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
     with pytest.raises(BadInput) as error:
         blind.render()
     said(error.value)
+
+
+def test_the_legal_choices_of_an_info_reach_the_policy(run_of: Callable[..., Path], tmp_path: Path) -> None:
+    """As in training: the environment raises an error at others."""
+    (total,) = play(run_of(f"{__name__}:Grey"), tmp_path / "video.mp4", 1, 0, trust_code=True)
+    assert np.isfinite(total) and len(frames(tmp_path / "video.mp4")) == 9
 
 
 @pytest.mark.parametrize("env", [match, host_environment])

@@ -23,10 +23,12 @@ from shoal.core.extras import install
 from shoal.core.interrupts import interruptible
 from shoal.core.keys import derive, jax_key, words
 from shoal.core.population import Seed
+from shoal.core.spec import MASK
 from shoal.core.user_code import attributed
 from shoal.environments import registry, suites
 from shoal.environments.atari import ONLY_IN_TRAINING
 from shoal.environments.error_boundary import with_error_boundary
+from shoal.environments.gymnasium import with_mask
 from shoal.environments.host import HostEnvironment
 from shoal.environments.levels import Span, at_levels
 from shoal.experiment.experiment import Fitness
@@ -81,7 +83,8 @@ def play(
     if players[0].policy.save is not None and ":" not in env:
         env = f"gym:{env}"  # trainers name it without the suite
     levels = None if e.levels is None else e.levels.spans()["validation"]
-    make, returns = rendered(env, e.env_options, levels, as_page), list[list[float]]()
+    masked = isinstance(players[0].obs, dict) and MASK in players[0].obs
+    make, returns = rendered(env, e.env_options, levels, as_page, masked), list[list[float]]()
     with ExitStack() as stack, interruptible() as attend:
         environments = [stack.enter_context(closing(make())) for _ in players]
         shown = window(str(run), environments[0]) if video is None else frame_writer(video, environments[0])
@@ -210,23 +213,27 @@ class Rendered(Protocol):
     def close(self) -> None: ...
 
 
-def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False) -> Callable[[], Rendered]:
+def rendered(
+    env: str, options: dict[str, Any], levels: Span | None, as_page: bool = False, masked: bool = False
+) -> Callable[[], Rendered]:
     """A function that opens an environment at these levels which renders pictures, or a page of a browser.
 
     It shares programs and renderer. Raises BadInput if the environment cannot be rendered, then or now.
+
+    masked: observations have an action mask, which environments of gymnasium may have in their info
     """
     suite, _, name = env.partition(":")
     if suite in registry.SUITES and registry.SUITES[suite].in_gymnasium(name) and not as_page:
         unused = {"vectorization", "num_threads", *ONLY_IN_TRAINING}
         options = {k: v for k, v in options.items() if k not in unused}
-        return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels)
+        return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels, masked)
     environment: Any = with_error_boundary(registry.make(suites.resolve(env), options), env)
     if levels is not None:
         environment = at_levels(environment, levels)
     if isinstance(environment, HostEnvironment) and not as_page:
         if environment.drawn is None:
             return partial(RenderedPixels, environment, env)
-        return partial(RenderedGymnasium, environment.drawn, env, levels)
+        return partial(RenderedGymnasium, environment.drawn, env, levels, masked)
     renderer = renderers.renderer_of(env, options, environment.spec, as_page)
     return partial(RenderedDevice, jax.jit(environment.reset), jax.jit(environment.step), renderer)
 
@@ -234,9 +241,10 @@ def rendered(env: str, options: dict[str, Any], levels: Span | None, as_page: bo
 class RenderedGymnasium(Rendered):
     """An environment of gymnasium, which renders itself."""
 
-    def __init__(self, make: Callable[[], Any], name: str, levels: Span | None):
+    def __init__(self, make: Callable[[], Any], name: str, levels: Span | None, masked: bool):
         self._name, self._levels = name, levels
-        self._env = renderers.drawable(make, name)
+        env = renderers.drawable(make, name)
+        self._env = with_mask(env) if masked else env
         self._dtype = self._env.action_space.dtype
         self.rate = self._env.metadata.get("render_fps") or 30
 

@@ -74,8 +74,8 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     """Copies of what `make` gives. Raises BadInput, which names it, where that is nothing that can be learned."""
     what = f"{name} with env_options {options}"
     env, first, info, attributes = probe(make, what)
-    if legal_choices(env.action_space, info) is not None and MASK not in getattr(env.observation_space, "spaces", ()):
-        make = partial(_with_mask, make)
+    if legal_choices(env.action_space, info) is not None and not _shows_mask(env):
+        make = partial(lambda make: with_mask(make()), make)
         env, first, info, attributes = probe(make, what)
     space = env.observation_space
     if not is_arrays(space):
@@ -100,12 +100,18 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     )
 
 
-def _with_mask(make: Callable[[], Any]) -> Any:
-    """An environment whose observations have the mask of legal actions that its info has: of one choice, or of several, one
-    behind another."""
+def _shows_mask(env: Any) -> bool:
+    """True where the observations of an environment have a mask of legal actions."""
+    return MASK in getattr(env.observation_space, "spaces", ())
+
+
+def with_mask(env: Any) -> Any:
+    """Return the environment with the mask of legal actions that its info has in its observations, unless these have one: of
+    one choice, or of several, one behind another."""
     import gymnasium
 
-    env = make()
+    if _shows_mask(env):
+        return env
     own = dict(env.observation_space.spaces) if isinstance(env.observation_space, gymnasium.spaces.Dict) else None
     choices = gymnasium.spaces.flatdim(env.action_space)
 
