@@ -42,6 +42,7 @@ from shoal.experiment.files import dump
 from shoal.run import champion
 from shoal.run.train import train
 
+CARTPOLE = "gymnasium.envs.classic_control.cartpole:CartPoleEnv"
 TINY = {"layers": [4], "rollout_length": 4, "num_envs": 1, "num_minibatches": 1}
 
 
@@ -332,15 +333,18 @@ def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
 
 
 def test_a_class_of_ones_own_draws_itself(said: Said) -> None:
-    """As gymnasium draws it, where the class can be told to; and where it cannot, that is said."""
+    """As gymnasium draws it, also at levels, where the class can be told to; and where it cannot, that is said."""
     renderers.need_no_screen()
-    own = rendered("gymnasium.envs.classic_control.cartpole:CartPoleEnv", {}, None)()
+    own = rendered(CARTPOLE, {}, None)()
     registered = rendered("gym:CartPole-v1", {}, None)()
     for environment in (own, registered):
         environment.reset((3,))
     np.testing.assert_array_equal(own.render(), registered.render())
     assert own.render().std() > 5 and own.rate == registered.rate
-    own.close(), registered.close()
+    levels = [rendered(name, {}, Span(7, 8))() for name in ("gym:CartPole-v1", CARTPOLE)]
+    np.testing.assert_array_equal(*(environment.reset((3,)) for environment in levels))
+    for environment in (own, registered, *levels):
+        environment.close()
     blind = rendered(f"{__name__}:Blind", {}, None)()
     blind.reset((3,))
     with pytest.raises(BadInput) as error:

@@ -228,12 +228,13 @@ def rendered(
         options = {k: v for k, v in options.items() if k not in unused}
         return partial(RenderedGymnasium, renderers.with_pictures(name, **options), f"gym:{name}", levels, masked)
     environment: Any = with_error_boundary(registry.make(suites.resolve(env), options), env)
+    on_host = isinstance(environment, HostEnvironment) and not as_page
+    if on_host and environment.drawn is not None:
+        return partial(RenderedGymnasium, environment.drawn, env, levels, masked)
     if levels is not None:
         environment = at_levels(environment, levels)
-    if isinstance(environment, HostEnvironment) and not as_page:
-        if environment.drawn is None:
-            return partial(RenderedPixels, environment, env)
-        return partial(RenderedGymnasium, environment.drawn, env, levels, masked)
+    if on_host:
+        return partial(RenderedPixels, environment, env)
     renderer = renderers.renderer_of(env, options, environment.spec, as_page)
     return partial(RenderedDevice, jax.jit(environment.reset), jax.jit(environment.step), renderer)
 
