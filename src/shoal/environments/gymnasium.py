@@ -75,7 +75,7 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
     what = f"{name} with env_options {options}"
     env, first, info, attributes = probe(make, what)
     if legal_choices(env.action_space, info) is not None and not _shows_mask(env):
-        make = partial(lambda make: with_mask(make()), make)
+        make = partial(_masked, make)
         env, first, info, attributes = probe(make, what)
     space = env.observation_space
     if not is_arrays(space):
@@ -103,6 +103,10 @@ def _opened(make: Callable[[], Any], name: str, options: dict[str, Any], vectori
 def _shows_mask(env: Any) -> bool:
     """True where the observations of an environment have a mask of legal actions."""
     return MASK in getattr(env.observation_space, "spaces", ())
+
+
+def _masked(make: Callable[[], Any]) -> Any:
+    return with_mask(make())
 
 
 def with_mask(env: Any) -> Any:
