@@ -375,16 +375,12 @@ def at_work(process: subprocess.Popen, study: Path) -> Path:
 
 @pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None:
-    """Three processes are killed, each in the midst of a run; then two are at work, one of which is stopped by Ctrl-C."""
-    path = file(
-        tmp_path,
-        base=SETTINGS | {"generations": 100, "checkpoint": {"every": 1, "keep": 200}},
-        arms=ARMS | {"keep": {"method": {"name": "pbt", "explore": "keep"}}},
-    )
+    """Two processes are killed, each in the midst of a run; then two are at work, one of which is stopped by Ctrl-C."""
+    path = file(tmp_path, base=SETTINGS | {"generations": 100, "checkpoint": {"every": 1, "keep": 200}}, arms=ARMS)
     run_study(path, tmp_path / "whole", Output(), quiet=True)
     study, times = tmp_path / "killed", {}
     command = ("study", path, "--workspace", study, "--quiet")
-    for _ in range(3):
+    for _ in range(2):
         process = start(*command)
         run = at_work(process, study)
         os.killpg(process.pid, signal.SIGKILL)

@@ -83,14 +83,14 @@ def test_a_second_run_compiles_nothing_anew(tmp_path: Path) -> None:
     """Programs are traced in the same order in every process; were it left to chance, they would not always be found."""
     given = settings(population=4, generations=8, method="successive_halving")
     kept = []
-    for run in ("a", "b", "c"):
+    for run in ("a", "b"):
         command = [*COMMAND, "train", "--quiet", "--run-dir", str(tmp_path / run), *given]
         environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
         environment.pop("JAX_COMPILATION_CACHE_DIR", None)
         subprocess.run([str(part) for part in command], check=True, env=environment, capture_output=True)
         files = (tmp_path / "cache" / "shoal" / "compiled").iterdir()
         kept.append(sorted(path.name for path in files if "_members" in path.name))  # not those that may take too short
-    assert sum("train_members" in name for name in kept[0]) == 2 and kept[0] == kept[1] == kept[2]
+    assert sum("train_members" in name for name in kept[0]) == 2 and kept[0] == kept[1]
 
 
 def test_a_bound_of_the_users_is_left_to_jax(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

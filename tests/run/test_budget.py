@@ -81,18 +81,18 @@ def test_of_a_mean(method: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["budget", "stop"])
-def test_all_ranks_of_mpi_end_together(name: str, spent: list[int], tmp_path: Path) -> None:
+def test_all_ranks_of_mpi_end_together(spent: list[int], tmp_path: Path) -> None:
     pytest.importorskip("mpi4py")
-    limit = {"budget": spent[2] + 1} if name == "budget" else {"stop": {"fitness": -1}}
+    place = f"Path({str(tmp_path)!r})"
     code = (
         f"import sys; sys.path[:0] = [{str(Path(__file__).parents[1])!r}]\n"
         "from support.runs import tiny; from pathlib import Path; from shoal import train\n"
-        f"train(tiny(Path({str(tmp_path / 'run')!r}), **{limit}, exchange='mpi'))"
+        f"train(tiny({place} / 'budget', budget={spent[2] + 1}, exchange='mpi'))\n"
+        f"train(tiny({place} / 'stop', stop={{'fitness': -1}}, exchange='mpi'))"
     )
     done = subprocess.run(mpiexec(2, sys.executable, "-c", code), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert generations(tmp_path / "run") == (4 if name == "budget" else 1)
+    assert [generations(tmp_path / name) for name in ("budget", "stop")] == [4, 1]
 
 
 def test_workers_of_a_directory_have_none(tmp_path: Path, said: Said) -> None:
