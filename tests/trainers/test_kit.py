@@ -7,6 +7,7 @@ import subprocess
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -150,6 +151,23 @@ def test_another_value_where_limits_are_narrow(values, wrong):
     expected = nullcontext() if wrong is None else pytest.raises(AssertionError, match=wrong)
     with closing(trainee_of("Narrow", values=values)) as trainee, expected:
         checks.check_live_equals_built(trainee)
+
+
+@pytest.mark.parametrize(
+    ("r", "default", "other"),
+    [
+        ({"low": 1, "high": 9, "integer": True}, 5.0, 2.0),
+        ({"low": 1, "high": 9, "integer": True}, 1.0, 2.0),
+        ({"choices": [4, 16, 64]}, 16.0, 4.0),
+        ({"low": 1, "high": 9}, 5.0, 2.5),
+    ],
+)
+def test_another_value_is_one_that_its_range_has(r: dict[str, Any], default: float, other: float) -> None:
+    """Half a whole number is none."""
+    trainee = Trainee(Recipe("none", ""))
+    description = {"hyper": {"epochs": default}, "space": {"epochs": r}, "limits": {}, "spec": None}
+    vars(trainee)["process"] = SimpleNamespace(description=description)
+    assert trainee.others == {"epochs": other}
 
 
 def test_environments_that_can_be_seeded_only_together():

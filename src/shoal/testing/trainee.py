@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from shoal.core.space import Range
+from shoal.methods.ranges import nearest
 from shoal.trainers.process import Recipe, TrainerProcess, limited
 from shoal.trainers.recipe import environment
 from shoal.trainers.remote import RemoteTrainer, Trained
 from shoal.trainers.trainer import TrainerState
+from shoal.trainers.trainers import described
 
 LONGEST = 5_000  # steps of an episode that is played
 TIMEOUT = 300.0  # seconds without an answer after which a process counts as hung
@@ -27,7 +30,8 @@ class Trainee:
 
     python: the interpreter that has the trainer's packages
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
-    values: another value for some of the hyperparameters; for the others it is half of the default, or twice as much
+    values: another value for some of the hyperparameters; for the others it is half of the default, or twice as much, as
+        near as whole numbers or choices of their range allow
     only:   the hyperparameters to try; all of them by default
     seeded: each episode of an evaluation has its own seed; otherwise all have the first, as where environments can be
         seeded only together
@@ -67,6 +71,11 @@ class Trainee:
     def hyper(self) -> dict[str, float]:
         """Default of each hyperparameter."""
         return self.process.description["hyper"]
+
+    @property
+    def _space(self) -> dict[str, Range]:
+        """Ranges that are tuned by default."""
+        return described(self.process.description)[1]
 
     @property
     def probed(self) -> list[str]:
@@ -126,7 +135,10 @@ class Trainee:
 
     def _other(self, name: str, value: float) -> float:
         low, high = (self.process.description["limits"] or {}).get(name, (-np.inf, np.inf))
-        allowed = [x for x in (value / 2, value * 2, high, 1.0) if x != value and low <= x <= high and np.isfinite(x)]
+        others, r = [value / 2, value * 2, high, 1.0], self._space.get(name)
+        if r is not None and (r.integer or r.choices):  # between these there may be nothing
+            others = [*(r.choices or nearest(r, np.array(others)).tolist())]
+        allowed = [x for x in others if x != value and low <= x <= high and np.isfinite(x)]
         assert allowed, f"give another value of {name} in `values`"
         return allowed[0]
 
