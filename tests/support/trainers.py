@@ -318,6 +318,13 @@ class Failing(Sound):
         return super().train(steps)
 
 
+class Speechless(Failing):
+    """Has no state to show after that."""
+
+    def get_state(self):
+        raise ValueError("no simulator")
+
+
 class Later(Sound):
     """Fails after its first interval."""
 

@@ -194,6 +194,11 @@ def test_an_error_of_the_trainer(start, tmp_path, said):
     assert trained.train(2, 10).report.steps == 12 and process.pid == pid
 
 
+def test_an_error_of_the_trainer_is_not_hidden_by_the_next_one(start):
+    with pytest.raises(Raised, match="RuntimeError: the simulator is gone"):
+        member(start("Speechless")).train(2, 10)
+
+
 def test_a_state_that_cannot_be_sent(start, said):
     with pytest.raises(Raised) as error:
         member(start("Wordy")).train(2, 10)

@@ -146,7 +146,10 @@ class ServedMember:
             given = self.trainer.train(call["steps"])
         except Exception as error:
             # Libraries raise errors of many kinds where weights are not finite: that is a result, not a failure.
-            if finite(returned.state(self.trainer.get_state()).learned):
+            sound = True  # also where it cannot say any more: then this error is the cause of that one
+            with contextlib.suppress(Exception):
+                sound = finite(returned.state(self.trainer.get_state()).learned)
+            if sound:
                 raise
             given, diverged = protocol.Report(0, (), {}), recipe.one_line(error)
         report, state = returned.report(given), self._state(call)
