@@ -121,6 +121,12 @@ def check_names(field: str, names: Iterable[str], known: Iterable[str]) -> None:
             raise unknown(field, name, known)
 
 
+def type_in_words(value: object) -> str:
+    """Name the type of a value, with its article."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
 def number_here(field: str, value: object) -> str:
     """Say what to write in place of a value that is no number: for a linear schedule, such as lin_2.5e-4 of RL Zoo, and for
     what other libraries have; nothing for other values."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, type_in_words
 from shoal.core.user_code import attributed, call_own, import_from
 from shoal.environments import atari, envpool
 from shoal.environments.brax import brax_environment
@@ -61,7 +61,7 @@ def make(env: str, options: dict[str, Any]) -> Environment:
         return _made_once(suite, name, **options) if known else SUITES[suite].make(name, options)
     factory = import_from(env, "env")
     if not callable(factory):
-        problem = f"{env} is a {type(factory).__name__} that is made already, of which there can be no copies"
+        problem = f"{env} is {type_in_words(factory)} that is made already, of which there can be no copies"
         raise BadField("env", problem, "name its class, or a function that makes one")
     return made_by(factory, call_own("env_options", env, factory, **options), env, options)
 
@@ -92,7 +92,7 @@ def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> 
         )
     if not isinstance(made, (DeviceEnvironment, HostEnvironment)):
         wanted = "it must give a DeviceEnvironment, a HostEnvironment, a game, or an environment of gymnasium"
-        raise BadField("env", f"{env} gives a {type(made).__name__}", wanted)
+        raise BadField("env", f"{env} gives {type_in_words(made)}", wanted)
     if not isinstance(made, DeviceEnvironment) or made.with_env_parameters is not None:
         return made
     with suppress(ValueError):  # a function without a signature, such as some of Python's own

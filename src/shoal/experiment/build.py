@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.atomic import Damaged
 from shoal.core.env_parameters import PREFIX, defaults, joined, split
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, type_in_words, unknown
 from shoal.core.population import PureEvolver
 from shoal.core.space import SAMPLED, SearchSpace
 from shoal.core.spec import Spec
@@ -116,7 +116,7 @@ def make_environment(e: Experiment) -> Environment:
         made = call("env_options", "the environment", env, **e.env_options)
         environment = environments.made_by(env, made, name, e.env_options)
     elif not isinstance(env, str):
-        problem = f"is a {type(env).__name__} that is made already, of which there can be no copies"
+        problem = f"is {type_in_words(env)} that is made already, of which there can be no copies"
         raise BadField("env", problem, "give its class, or a function that makes one")
     elif env.startswith(f"{OBJECT}:"):
         environment = import_from(env, "env")
@@ -205,7 +205,7 @@ def _make_agent(e: Experiment, agent: Any, spec: Spec, method: Method) -> Agent:
     else:
         raise no_agent(agent, e.method_name, method)
     if not isinstance(made, Agent):
-        raise BadField("agent", f"{name_of(agent)} gives a {type(made).__name__}", "it must give an Agent")
+        raise BadField("agent", f"{name_of(agent)} gives {type_in_words(made)}", "it must give an Agent")
     return made
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from shoal.core.env_parameters import PREFIX
-from shoal.core.errors import CHOOSE, STRUCTURE, BadField, unknown
+from shoal.core.errors import CHOOSE, STRUCTURE, BadField, type_in_words, unknown
 from shoal.core.schema import build, explained
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import OF_EXCHANGE, ExchangeSettings, Experiment
@@ -304,7 +304,7 @@ def _check_plain(place: str, value: Any, named: bool = False) -> None:
         for name, x in value.items() if isinstance(value, dict) else enumerate(value):
             _check_plain(f"{place}.{name}", x, named)
     elif type(value) not in SCALARS and getattr(value, "ndim", None) != 0 and not (named and callable(value)):
-        problem = f"is a {type(value).__name__}, which the file of a run cannot hold"
+        problem = f"is {type_in_words(value)}, which the file of a run cannot hold"
         raise BadField(place, problem, "give numbers, text, lists and mappings, and make the rest of them in your code")
 
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from shoal.core.errors import STRUCTURE, BadField, check_least
+from shoal.core.errors import STRUCTURE, BadField, check_least, type_in_words
 from shoal.core.keys import derive
 from shoal.core.population import Decision, Explore, Init, PopulationStats, PureEvolver, Seed, Select, Values
 from shoal.core.space import Range, SearchSpace
@@ -75,7 +75,7 @@ class Selecting(Copying):
         """
         selection = call_own("method.select", _name(self.select), self.select, derive(key, "select"), stats, rows)
         if not isinstance(selection, tuple) or len(selection) != 2:
-            raise BadField("method.select", f"it gave a {type(selection).__name__}", "it must give a Selection")
+            raise BadField("method.select", f"it gave {type_in_words(selection)}", "it must give a Selection")
         shape, visible = rows.shape, len(stats.uid)
         parents, explores = (np.asarray(x) for x in selection)
         whole = parents.dtype.kind in "iu" and explores.dtype.kind == "b" and parents.shape == explores.shape == shape
@@ -179,7 +179,7 @@ def _explored(explore: Explore, key: Seed, hyper: Values, space: dict[str, Range
     space = {name: r for name, r in space.items() if name in hyper}
     changed = call_own("method.explore", _name(explore), explore, key, hyper, space, uid)
     if not isinstance(changed, dict) or changed.keys() != hyper.keys():
-        problem = f"it gave a {type(changed).__name__}"
+        problem = f"it gave {type_in_words(changed)}"
         raise BadField("method.explore", problem, "it must give a dict of all hyperparameters")
     numbers = {name: np.asarray(values) for name, values in changed.items()}
     for name, x in numbers.items():

@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from shoal.core.errors import BadField, unknown
+from shoal.core.errors import BadField, type_in_words, unknown
 from shoal.core.spec import Box, Discrete, MultiDiscrete
 from shoal.core.user_code import call_own, import_from
 from shoal.rl.images import Impala, MinAtar, NatureCNN
@@ -117,7 +117,7 @@ def make_network(network: Any, spec: Spec, precision: Precision = "float32") -> 
         raise BadField("config.network", problem, value=repr(network))
     made = call_own("config.network", "it", factory, spec, **options)
     if not isinstance(made, nn.Module):
-        raise BadField("config.network", f"it gives a {type(made).__name__}", "it must give a flax.linen.Module")
+        raise BadField("config.network", f"it gives {type_in_words(made)}", "it must give a flax.linen.Module")
     obs = jax.ShapeDtypeStruct((2, *shape), spec.obs_dtype)
     seen = call_own("config.network", "it", jax.eval_shape, made.init_with_output, jax.random.key(0), obs)[0]
     if getattr(seen, "shape", ())[:-1] != (2,):
