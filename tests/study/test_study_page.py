@@ -409,3 +409,5 @@ def test_too_few_seeds_are_told_with_how_many_it_takes(tmp_path: Path, arms: int
         and f"3 seeds of each arm are too few for any significant difference, which takes {least}" in shown
     )
     assert "So far nothing varies: all runs of a task have the same score." in shown
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study | {"seeds": 1}))
+    assert seeds_summary(read_results(tmp_path)).startswith("1 seed of each arm is too few for any significant")
