@@ -25,6 +25,7 @@ from shoal.distributed.processes import make_processes
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_plan
+from shoal.run.champion import load_champion
 from shoal.run.control import Control
 from shoal.run.start import begin, enter
 from shoal.run.train import resume, train
@@ -281,6 +282,15 @@ def test_a_damaged_run_is_told(first: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         read_warm_start(make_plan(after(first)))
     said(error.value)
+
+
+def test_a_saved_champion_has_no_members(first: Path, tmp_path: Path, said: Said) -> None:
+    load_champion(first).save(tmp_path / "saved")
+    with pytest.raises(BadInput) as error:
+        read_warm_start(make_plan(after(first, init_from=str(tmp_path / "saved"))))
+    said(error.value)
+    start = read_warm_start(make_plan(after(first, init_from=str(tmp_path / "saved/champion"))))
+    assert start is not None and len(start.learned) == 4
 
 
 def change_nothing(arrays: Arrays) -> Arrays:

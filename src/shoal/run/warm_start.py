@@ -102,6 +102,10 @@ def _population(plan: Plan, run: Path) -> WarmStart:
     if plan.kind.sampled:
         problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
         raise BadField("init_from", problem, f"write {run / 'champion'}", value=e.init_from)
+    champion = run / "champion"
+    if not (run / "checkpoints").exists() and (champion / checkpoint.MANIFEST).is_file():  # as `Champion.save` has it
+        problem = "has a champion, and no checkpoint of its members"
+        raise BadField("init_from", problem, f"write {champion}", value=e.init_from)
     saved = read_members(run)
     sound = np.isfinite(saved.fitness)
     order = np.argsort(-np.where(sound, saved.fitness, -np.inf), kind="stable")
