@@ -405,3 +405,18 @@ def test_slurm_takes_the_name_of_a_log_as_it_is(tmp_path: Path, monkeypatch: pyt
     SlurmJobs(crew, ()).start("w0")
     words = (tmp_path / "words").read_text().splitlines()
     assert f"--output={tmp_path}/50%%used/logs/w0.log" in words and f"{tmp_path}/50%used/jobs/w0.code" in words
+
+
+def test_a_job_whose_worker_is_not_there_yet_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It runs, and its worker would not see the request to stop, which it finds in the workspace: it would train to its end.
+    That of one that has ended may have given its number to another job."""
+    stand_in(tmp_path, monkeypatch, scancel=f"""echo "$@" >> {tmp_path}/cancelled""")
+    for folder in ("workers", "slots", "leases", "jobs"):
+        (tmp_path / folder).mkdir()
+    for name, job in (("w0", "10"), ("w1", "11"), ("w2", "12")):
+        (tmp_path / "jobs" / name).write_text(job)
+    (tmp_path / "leases/w0").write_text("node7 4711 realm x")
+    (tmp_path / "jobs/w2.code").write_text("0\n")
+    assert shoal("stop", tmp_path).code == DONE
+    waiting, running = (tmp_path / "cancelled").read_text().splitlines()
+    assert running == "11" and sorted(waiting.split()) == ["--state=PENDING", "10", "11", "12"]

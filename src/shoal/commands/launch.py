@@ -148,14 +148,14 @@ def _print_result(path: Path, screen: Screen) -> int:
 def stop(workspace: Path) -> int:
     """Ask the workers of a workspace to stop; say who will."""
     from shoal.distributed.directory import stop_workers
-    from shoal.launch.slurm_jobs import cancel_waiting
+    from shoal.launch.slurm_jobs import cancel_absent
     from shoal.report.workers import at_work, check_workspace
 
     check_workspace(workspace, "`shoal stop` has nobody to stop")
     names = at_work(workspace)
     stop_workers(workspace)
     if (workspace / "jobs").is_dir():
-        cancel_waiting(workspace)
+        cancel_absent(workspace)
     summary = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
     console().print(f"{summary}; see shoal status {in_shell(workspace)}" if names else summary, soft_wrap=True)
     return DONE

@@ -58,8 +58,8 @@ class SlurmJobs:
         return int(code) if code.isdigit() else LOST
 
     def stop(self) -> None:
-        """Workers see in the workspace that they are to stop; jobs that wait never begin."""
-        cancel_waiting(self._crew.path)
+        """Workers see in the workspace that they are to stop."""
+        cancel_absent(self._crew.path)
 
     def kill(self) -> None:
         _cancel(map(self._job, self._crew.names))
@@ -75,9 +75,13 @@ class SlurmJobs:
             self._queued = set(done.stdout.split())
 
 
-def cancel_waiting(workspace: Path) -> None:
-    """Cancel the jobs of a workspace that have not begun, or wait to go on."""
-    _cancel(map(read_or_nothing, (workspace / "jobs").glob("w*[0-9]")), "--state=PENDING")
+def cancel_absent(workspace: Path) -> None:
+    """Cancel the jobs of a workspace that wait, to begin or to go on, and those that run and whose workers have not come to
+    it yet: these would not see that all are to stop, which is asked of those who are there."""
+    jobs = [*(workspace / "jobs").glob("w*[0-9]")]
+    _cancel(map(read_or_nothing, jobs), "--state=PENDING")
+    there = {path.stem for path in (*(workspace / "leases").glob("w*"), *(workspace / "jobs").glob("w*.code"))}
+    _cancel(read_or_nothing(job) for job in jobs if job.name not in there)  # but of who has come, or has ended
 
 
 def _cancel(jobs: Iterable[str], *options: str) -> None:
