@@ -420,3 +420,18 @@ def test_a_job_whose_worker_is_not_there_yet_is_cancelled(tmp_path: Path, monkey
     assert shoal("stop", tmp_path).code == DONE
     waiting, running = (tmp_path / "cancelled").read_text().splitlines()
     assert running == "11" and sorted(waiting.split()) == ["--state=PENDING", "10", "11", "12"]
+
+
+def test_workers_are_stopped_from_a_machine_without_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    for folder in ("workers", "slots", "leases", "jobs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "jobs/w0").write_text("10")
+    (tmp_path / "leases/w0").write_text("node7 4711 realm x")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    outcome = shoal("stop", tmp_path)
+    assert (outcome.code, outcome.err) == (DONE, "") and (tmp_path / "stop").exists()
+    first, second = outcome.out.splitlines()
+    said(first)
+    said(second)

@@ -155,7 +155,11 @@ def stop(workspace: Path) -> int:
     names = at_work(workspace)
     stop_workers(workspace)
     if (workspace / "jobs").is_dir():
-        cancel_absent(workspace)
+        if shutil.which("scancel") is None:  # a machine that only shares the directory
+            waiting = "jobs that have not begun stay in the queue: scancel is not among the commands of this machine"
+            console().print(waiting, soft_wrap=True)
+        else:
+            cancel_absent(workspace)
     summary = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
     console().print(f"{summary}; see shoal status {in_shell(workspace)}" if names else summary, soft_wrap=True)
     return DONE
