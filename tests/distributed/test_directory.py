@@ -110,7 +110,7 @@ def test_new_workers_get_numbers_of_their_own(join):
 
 
 def test_the_last_worker_is_who_knows_of_no_other_at_work(join, tmp_path):
-    """Another has its result, has given its name back, or was killed on this machine."""
+    """Another has its result, has given its name back, or was killed: on this machine, or on another one."""
     worker, other = join("a"), join("b")
     assert not worker.space.is_last()
     (tmp_path / "workers" / "b").mkdir()
@@ -122,8 +122,13 @@ def test_the_last_worker_is_who_knows_of_no_other_at_work(join, tmp_path):
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
     (tmp_path / "leases" / "c").write_text(f"here {gone.stdout.strip()} {lease.realm_here()} x")
     assert worker.space.is_last()
-    (tmp_path / "leases" / "d").write_text(f"elsewhere {gone.stdout.strip()} another x")
+    (elsewhere := tmp_path / "leases" / "d").write_text(f"elsewhere {gone.stdout.strip()} another x")
+    assert worker.space.is_last()
+    times = iter(range(9))
+    worker.space._pause = lambda: os.utime(elsewhere, (1, next(times)))  # private: it is given once, for all that waits
     assert not worker.space.is_last()
+    worker.space._pause = lambda: elsewhere.unlink(missing_ok=True)  # private, as above
+    assert worker.space.is_last()
 
 
 def test_a_worker_that_comes_back_keeps_its_number(join):

@@ -33,7 +33,7 @@ import numpy as np
 from shoal.core import atomic, run_files
 from shoal.core.atomic import Damaged, Irregular, read_or_nothing
 from shoal.core.errors import BadField, BadInput
-from shoal.distributed.lease import Lease, ended
+from shoal.distributed.lease import Lease, ended, void
 from shoal.distributed.rows import to_json
 from shoal.members.devices import host_memory
 
@@ -129,10 +129,11 @@ class Workspace:
             self._lease = None
 
     def is_last(self) -> bool:
-        """True where no other worker is at work: each has its result, or has ended without one."""
+        """True where no other worker is at work: each has its result, or has ended without one. Of one of another machine
+        that is not known: it is watched."""
         leases = [p for p in (self.path / "leases").iterdir() if NAME.fullmatch(p.name) and p.name != self.name]
         running = [p for p in leases if not (self.path / "workers" / p.name / run_files.RESULT).exists()]
-        return all(ended(read_or_nothing(p)) for p in running)
+        return void([p for p in running if not ended(read_or_nothing(p))], self._pause)
 
     def _claim(self, name: str | None) -> tuple[str, int]:
         """A name and a number that no other worker has or had."""

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -68,11 +68,11 @@ class Lease:
         host, pid, _ = _parts(holder)
         if not ended(holder):
             note(f"worker {self._path.name} may be at work on {host or 'another machine'}: watching for {PATIENCE:g} s")
-            before, began = self._moved(), time.monotonic()
+            before, began = _moved(self._path), time.monotonic()
             while time.monotonic() - began < PATIENCE and before is not None:
                 pause()
                 time.sleep(0.05)
-                if self._moved() not in (before, None):
+                if _moved(self._path) not in (before, None):
                     problem = f"it is at work, as process {pid} on {host}"
                     raise BadField("exchange.worker", problem, value=self._path.name)
                 if read_or_nothing(self._path) != holder:
@@ -96,12 +96,6 @@ class Lease:
         except (FileNotFoundError, Irregular):
             return ""
 
-    def _moved(self) -> int | None:
-        try:
-            return self._path.stat().st_mtime_ns
-        except OSError:
-            return None
-
     def _beat(self) -> None:
         while not self._done.wait(BEAT):
             with suppress(OSError):  # a disk that is full or unavailable for a while
@@ -112,6 +106,29 @@ def ended(holder: str) -> bool:
     """True where the holder of a lease is known to have ended, as a process of this machine."""
     _, pid, realm = _parts(holder)
     return realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) is not None and not alive(int(pid))
+
+
+def void(leases: Iterable[Path], pause: Callable[[], None]) -> bool:
+    """True where none of these leases is renewed for PATIENCE seconds, or those that are have been given back; false as soon
+    as one is. pause: see `Workspace`."""
+    watched: Mapping[Path, int | None] = {path: _moved(path) for path in leases}
+    began = time.monotonic()
+    while watched and time.monotonic() - began < PATIENCE:
+        pause()
+        time.sleep(0.05)
+        now = {path: moved for path in watched if (moved := _moved(path)) is not None}
+        if any(watched[path] != moved for path, moved in now.items()):
+            return False
+        watched = now
+    return True
+
+
+def _moved(lease: Path) -> int | None:
+    """The modification time of a lease; None where there is none."""
+    try:
+        return lease.stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def _parts(holder: str) -> list[str]:

@@ -100,7 +100,7 @@ def _run(
         context = enter(experiment, control, processes, held)
         result = go(context)
         context.living.close()
-        if (workspace := processes.ended_workspace) and context.experiment.fitness.final_selection:
+        if context.experiment.fitness.final_selection and (workspace := processes.ended_workspace):
             select_among_workers(workspace, context.plan, control.pause, control.note)
         return result
 
