@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from io import StringIO
@@ -32,6 +33,7 @@ from shoal.launch.slurm_jobs import SlurmJobs
 from shoal.records.callback import Callback
 from shoal.records.screen import Screen
 from shoal.run.train import train
+from shoal.run.workspace_selection import best_of_workers
 
 MEMBERS = 4
 
@@ -243,7 +245,7 @@ class StopAll(Callback):
             assert " at work" in shoal("status", self._path).out
 
 
-def worker(path: Path, name: str, generations: int) -> Experiment:
+def worker(path: Path, name: str, generations: int, **changes: Any) -> Experiment:
     exchange = {"name": "directory", "workspace": str(path), "worker": name}
     trained: dict[str, Any] = {
         "env": "none",
@@ -251,7 +253,7 @@ def worker(path: Path, name: str, generations: int) -> Experiment:
         "config": {},
         "fitness": Fitness(episodes=2),
     }
-    return tiny(generations=generations, population=2, exchange=exchange, **trained)
+    return tiny(generations=generations, population=2, exchange=exchange, **trained | changes)
 
 
 def test_a_worker_ends_after_its_generation(tmp_path: Path) -> None:
@@ -270,6 +272,21 @@ def test_a_result_of_all_ends_where_one_trains_on(tmp_path: Path) -> None:
         result.write_text("{}")
         train(worker(tmp_path, name, generations))
         assert result.exists() == stays
+
+
+def test_machines_have_interpreters_and_processes_of_their_own(tmp_path: Path) -> None:
+    """Workers that they run on differ in these alone; who compares their champions takes those of one of them."""
+    called, python = tmp_path / "called", tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho >> {called}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    train(worker(tmp_path / "w", "a", 1, python=str(python), processes={"count": 1}))
+    train(worker(tmp_path / "w", "b", 1, processes={"count": 2}))
+    selected = tmp_path / "w/final_selection.json"
+    assert json.loads(selected.read_text())["candidates"].keys() == {"a", "b"}
+    selected.unlink()
+    called.unlink()
+    best_of_workers(tmp_path / "w", trust_code=True)
+    assert selected.exists() and called.exists()
 
 
 def test_status(tmp_path: Path) -> None:

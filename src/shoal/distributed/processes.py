@@ -27,7 +27,7 @@ from shoal.experiment.plan import Plan
 from shoal.members.protocol import Pause, Setup
 
 # What each worker of a directory decides for itself; all else must be equal.
-OWN = ("generations", "time_limit", "stop", "run_dir", "shards", "checkpoint", "final_episodes")
+OWN = ("generations", "time_limit", "stop", "run_dir", "shards", "checkpoint", "final_episodes", "python", "processes")
 
 
 def workspace_of(experiment: Experiment, run_dir: Path) -> Path:

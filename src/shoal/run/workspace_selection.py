@@ -19,7 +19,7 @@ from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
-from shoal.experiment.files import of_workspace
+from shoal.experiment.files import of_run, of_workspace
 from shoal.experiment.plan import Plan, make_plan
 from shoal.experiment.trust import check_code
 from shoal.members.devices import prepare
@@ -42,6 +42,8 @@ def best_of_workers(workspace: str | Path, trust_code: bool = False) -> Path:
     """
     prepare()
     experiment = of_workspace(Path(workspace))
+    if runs := _with_champion(Path(workspace)):
+        experiment = of_run(runs[0])  # with what workers decide for themselves, such as the interpreter of trainers
     if not trust_code:
         check_code(experiment, {})
     plan = make_plan(alone(experiment))
@@ -81,11 +83,16 @@ def select_among_workers(
     return None if worker is None else workspace / "workers" / worker
 
 
+def _with_champion(workspace: Path) -> list[Path]:
+    """The runs of the workers that have a champion, by name."""
+    return [folder.parent for folder in sorted((workspace / "workers").glob("[!.]*/champion"))]
+
+
 def _champions(workspace: Path, plan: Plan, note: Callable[[str], None]) -> dict[str, Candidate]:
     """The champion of every worker that has one, by the worker's name."""
     found = {}
-    for folder in sorted((workspace / "workers").glob("[!.]*/champion")):
-        run = folder.parent
+    for run in _with_champion(workspace):
+        folder = run / "champion"
         try:
             arrays, manifest = checkpoint.read_arrays(folder, run)
             learned = checkpoint.restore(folder, arrays, plan.kind.policy_factory.learned)
