@@ -94,6 +94,15 @@ def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> No
     said(other.err)
 
 
+def test_runs_without_a_task_are_not_left_out_by_tasks_that_are_added(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "study.yaml").write_text(file(tmp_path).read_text())
+    (out / "runs/pbt/0").mkdir(parents=True)
+    refused = shoal("study", file(tmp_path, tasks={"a": {"scale": [0, 500]}}), "--workspace", out)
+    assert refused.code == 2 and "it has runs of arm pbt that the file does not describe" in refused.err
+
+
 def test_arms_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> None:
     """They may not be left out either: else they could come back as others."""
     out = tmp_path / "out"
