@@ -69,6 +69,12 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
     assert [(p.population, p.generations) for p in asked.sequence.parts(asked.experiment)] == [(1, 2)] * 4
 
 
+def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) -> None:
+    study = read(file(tmp_path, base=SETTINGS | {"population": "auto"}, arms={"asked": {"ask": ASK}}))
+    with pytest.raises(BadInput, match="arms.asked.population = auto: .*write a number"):
+        budgets(study)
+
+
 @pytest.mark.parametrize(
     "fields",
     [

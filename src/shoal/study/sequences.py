@@ -62,6 +62,8 @@ class Ask:
         for name in ("time_limit", "stop"):
             if getattr(e, name) != getattr(Experiment(), name):
                 raise BadField(name, "runs of an optimiser share generations or a budget", "write a budget")
+        if e.auto:
+            raise BadField("population", "runs of an optimiser share its steps", "write a number", value="auto")
         generations, left = (1, 0) if e.budget is not None else divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
