@@ -69,6 +69,20 @@ def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
     assert [(p.population, p.generations) for p in asked.sequence.parts(asked.experiment)] == [(1, 2)] * 4
 
 
+@pytest.mark.parametrize("source", [{"space": {}}, {"method": "es", "config": {"layers": [4]}}], ids=shown)
+def test_a_replay_of_an_arm_that_tunes_nothing_is_told_before_that_arm_runs(tmp_path: Path, source: dict) -> None:
+    base = {name: value for name, value in SETTINGS.items() if name not in ("config", "method")}
+    arms = {"source": {"method": "pbt"} | source, "again": {"replay": "source"}}
+    with pytest.raises(BadInput, match="arms.again.replay = source: has no schedule: nothing is tuned there"):
+        budgets(read(file(tmp_path, base=base, arms=arms, unequal=True)))
+
+
+def test_a_schedule_can_be_replayed(tmp_path: Path) -> None:
+    rows = [{"learning_rate": 1e-3}] * 2
+    arms = {"given": {"method": {"name": "schedule", "rows": rows}, "space": {}}, "again": {"replay": "given"}}
+    assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {512}
+
+
 def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) -> None:
     study = read(file(tmp_path, base=SETTINGS | {"population": "auto"}, arms={"asked": {"ask": ASK}}))
     with pytest.raises(BadInput, match="arms.asked.population = auto: .*write a number"):
