@@ -158,6 +158,10 @@ def play(
     from shoal.experiment.files import of_run
 
     look_here(trust_code)
+    if episodes < 1:
+        raise BadInput(f"--episodes {episodes}: must be at least 1")
+    if seed < 0:
+        raise BadInput(f"--seed {seed}: must be at least 0")
     if player is not None or of_run(run).fitness.exact:
         from shoal.commands.games import load_player, show_games
 

@@ -58,10 +58,6 @@ def play(
     run, video = absolute(run), None if video is None else absolute(video)
     suffix = "" if video is None else video.suffix.lower()
     as_page = suffix == ".html"
-    if episodes < 1:
-        raise BadInput(f"--episodes {episodes}: must be at least 1")
-    if seed < 0:
-        raise BadInput(f"--seed {seed}: must be at least 0")
     if suffix not in (".mp4", ".gif", ".html") and video is not None:
         raise BadInput(f"--video {video}: must end in .mp4 or .gif, or in .html for bodies of brax")
     if population and as_page:
