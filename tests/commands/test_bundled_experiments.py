@@ -54,13 +54,14 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("cartpole.yaml").write_text("mine")
     outcome = shoal("init", "cartpole")
     assert outcome.code == 2 and "cartpole.yaml" in outcome.err and Path("cartpole.yaml").read_text() == "mine"
-    told = "written: isaac/cartpole.yaml, isaac/isaac_task.py; edit it, then: shoal train isaac/cartpole.yaml\n"
+    told = "written: isaac/cartpole.yaml, isaac/isaac_task.py; edit it, then: cd isaac && shoal train cartpole.yaml\n"
     assert shoal("init", "isaac").out == told
     assert shoal("init", "studies/mazes").out.endswith("then: shoal study mazes.yaml\n")
     Path("other").mkdir()
     monkeypatch.chdir(tmp_path / "other")
     assert shoal("init", "studies").out.endswith("then: shoal study studies/cartpole.yaml\n")
-    assert shoal("init", "isaac/cartpole").out.startswith("written: cartpole.yaml, isaac_task.py;")
+    told = "written: cartpole.yaml, isaac_task.py; edit it, then: shoal train cartpole.yaml\n"
+    assert shoal("init", "isaac/cartpole").out == told
 
 
 @pytest.mark.parametrize(

@@ -77,8 +77,10 @@ def copy(name: str) -> tuple[list[Path], str]:
     place.mkdir(exist_ok=True)
     for file, new in zip(files, made, strict=True):
         shutil.copyfile(file, new)
-    first = next(path for path in made if path.suffix == ".yaml")
-    return made, f"shoal {'study' if f'{name}/'.startswith(STUDIES) else 'train'} {in_shell(first)}"
+    first, enter = next(path for path in made if path.suffix == ".yaml"), ""
+    if place.name and any(path.suffix == ".py" for path in made):  # found in the current directory alone
+        first, enter = first.relative_to(place), f"cd {in_shell(place)} && "
+    return made, f"{enter}shoal {'study' if f'{name}/'.startswith(STUDIES) else 'train'} {in_shell(first)}"
 
 
 def _about(file: Path) -> str:
