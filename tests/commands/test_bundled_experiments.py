@@ -88,11 +88,14 @@ def test_help_is_there_for_who_asks_nothing(given: tuple[str, ...]) -> None:
     assert given[1:] or "--version" in outcome.out
 
 
-def test_shells_complete_commands_and_flags() -> None:
+def test_shells_complete_commands_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
     written = shoal("--tyro-print-completion", "bash").out
     assert "--population" in written and "experiments" in written
     unknown = shoal("--tyro-print-completion", "foo")
     assert (unknown.code, unknown.out) == (2, "") and "foo" in unknown.err and unknown.err.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "shtab", None)  # which is not installed
+    lacking = shoal("--tyro-print-completion", "tcsh")
+    assert (lacking.code, lacking.out) == (2, "") and "shtab" in lacking.err and lacking.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["ppo", "td3", "sac", "dqn", "policy"])

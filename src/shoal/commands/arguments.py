@@ -78,7 +78,7 @@ def _parsed(command: str, parse: Callable[[], T], flags: Callable[[], Sequence[s
     try:
         with errors.on_parse_error(reject):
             return parse()
-    except AssertionError as error:  # a shell that tyro does not know
+    except (AssertionError, ImportError) as error:  # a shell that tyro does not know, or for which it needs a package
         raise BadInput(str(error)) from error
 
 
