@@ -58,7 +58,7 @@ ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: half an hour
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 	$(OLDER) $(QUICK) --dist worksteal tests/test_benchmarks.py
-	$(IN_ORDER) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
+	$(IN_ORDER) $(ONE_MORE) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
 
 alike: .venv/dev    ## slow cases that are like another, before a change of what they share, as CI leaves them out
 	$(QUICK) --dist worksteal -m slow $(ALIKE)
@@ -80,7 +80,7 @@ FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
 # With one thread each: more of PyTorch's would wait busily for cores that the other test has.
 trainers: .venv/trainers .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
 	OMP_NUM_THREADS=1 SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
-		$(PYTEST) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
+		$(PYTEST) $(ONE_MORE) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
 		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
 
 slurm-packages:
