@@ -264,7 +264,7 @@ def told(run: Path, name: str = "result.json") -> dict:
 
 @pytest.mark.slow
 def test_arms_that_are_sequences_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = file(tmp_path, base=BANDIT, arms=SEQUENCES)
+    path = file(tmp_path, base=BANDIT | {"checkpoint": {"keep": 200}}, arms=SEQUENCES)
     done = shoal("study", path, "--workspace", tmp_path / "out")
     assert done.code == 0, done.out + done.err
     assert {r["environment_steps"] for r in rows(tmp_path / "out")} == {str(4 * 6 * 40)}
