@@ -114,6 +114,7 @@ def test_a_diverged_member_copies_another_one():
         {"population": "4"},
         {"population": 2.5},
         {"seed": -1},
+        {"seed": 2**31},
         {"seed": 1.5},
     ],
     ids=shown,

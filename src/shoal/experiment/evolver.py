@@ -12,6 +12,7 @@ from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
 from shoal.core.space import Range, SearchSpace
+from shoal.experiment.rules import beyond_limits
 from shoal.methods.components import make_component
 from shoal.methods.pbt import Pbt
 
@@ -41,9 +42,9 @@ class Evolver:
         """Create an evolver. Arguments are the experiment fields of the same names. Raises BadInput for invalid ones."""
         given = {"population": population, "burn_in": burn_in, "seed": seed}
         population, burn_in, seed = (convert(int, value, name) for name, value in given.items())
-        for name, least, value in (("population", 1, population), ("seed", 0, seed)):
-            if value < least:
-                raise BadField(name, f"must be at least {least}", value=value)
+        for name, value in (("population", population), ("seed", seed)):
+            if error := beyond_limits(name, value):
+                raise error
         self._ranges = convert(dict[str, Range], space, "space")
         parts = {"select": make_component(select, "select"), "explore": make_component(explore, "explore")}
         method = Pbt(**parts, burn_in=burn_in)

@@ -237,15 +237,22 @@ def refuse(rules: Iterable[Rule], e: Experiment, *facts: Any) -> None:
             raise BadField(rule.field, rule.problem.format(e=e), rule.advice.format(e=e), value=shown)
 
 
+def beyond_limits(name: str, value: float) -> BadField | None:
+    """The error for a value of a field that is not within `LIMITS`; None where it is."""
+    least, most = LIMITS[name]
+    if least <= value <= most:
+        return None
+    return BadField(name, f"must be at {f'least {least}' if value < least else f'most {most}'}", value=value)
+
+
 def check(e: Experiment) -> Method:
     """The method that an experiment names. Raises BadInput for all that is wrong whatever the environment and agent."""
-    for name, (least, most) in LIMITS.items():
+    for name in LIMITS:
         value = attrgetter(name)(e)
-        if isinstance(value, (int, float)) and not least <= value <= most:
-            bound = f"least {least}" if value < least else f"most {most}"
+        if isinstance(value, (int, float)) and (error := beyond_limits(name, value)):
             *above, _ = name.split(".")
             holder = attrgetter(*above)(e) if above else e
-            raise explained(BadField(name, f"must be at {bound}", value=value), type(holder), *(f"{x}." for x in above))
+            raise explained(error, type(holder), *(f"{x}." for x in above))
     for name in PATHS:
         path = attrgetter(name)(e) or ""
         if "\0" in path or path.encode(errors="ignore").decode() != path:
