@@ -27,6 +27,7 @@ from support.cases import examples
 from shoal.core import atomic
 from shoal.core.atomic import Staging, create_file, seal, unseal
 from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Published, Workspace, is_kept
 from shoal.distributed.rows import sound
@@ -162,6 +163,26 @@ def test_a_directory_that_cannot_be_used(tmp_path, said):
     with pytest.raises(BadInput) as error:
         Seen(tmp_path / "file")
     said(error.value)
+
+
+def test_a_disk_that_is_full_for_a_while(join, tmp_path, monkeypatch, said):
+    """A worker that was here fails, as it does where the disk fills up under way: bad input would end all others too, and
+    nobody would start it again."""
+    join("a").space.leave()
+    (tmp_path / "workers/a").mkdir()
+
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic.os, "fsync", full)
+        with pytest.raises(Failed) as error:
+            join("a")
+        said(error.value)
+        with pytest.raises(BadInput) as new:
+            join("b")
+        said(new.value)
+    assert join("a").space.slot == 0
 
 
 def test_a_read_only_directory(tmp_path, monkeypatch, said):

@@ -33,6 +33,7 @@ import numpy as np
 from shoal.core import atomic, run_files
 from shoal.core.atomic import Damaged, Irregular, read_or_nothing
 from shoal.core.errors import BadField, BadInput
+from shoal.core.interrupts import Failed
 from shoal.distributed.lease import Lease, ended, void
 from shoal.distributed.rows import to_json
 from shoal.members.devices import host_memory
@@ -88,7 +89,8 @@ class Workspace:
     # ------------------------------------------------------------------------------------------ joining
 
     def join(self, name: str | None) -> None:
-        """Become the worker of this name, or a new one. Raises BadInput when another process works under it."""
+        """Become the worker of this name, or a new one. Raises BadInput when another process works under it, and where the
+        directory cannot be used; Failed where this worker has been at work there."""
         if name is not None and not NAME.fullmatch(name):
             raise BadField("exchange.worker", "write up to 64 letters, digits, and . _ - after the first", value=name)
         try:
@@ -101,6 +103,10 @@ class Workspace:
             self.staging.open(self._lease.check)
         except OSError as error:
             self.leave()
+            if (
+                name is not None and (run := self.path / "workers" / name).is_dir()
+            ):  # the disk is full, or gone for a while
+                raise Failed(run, error) from error
             raise BadField("exchange.workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
     def ensure_experiment(self, text: str, differences: Callable[[Path], Sequence[str]]) -> None:
