@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -214,6 +215,26 @@ def test_ctrl_c_ends_all(tmp_path: Path, signals: int) -> None:
     codes = Driver(crew, place, Screen(file=StringIO()), quiet=True).run()
     assert codes == [INTERRUPTED, INTERRUPTED] and (tmp_path / "stop").exists()
     assert place.did == ["start w0", "start w1", "stop", *(["kill"] * (signals - 1))]
+
+
+def test_ctrl_c_ends_workers_where_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They had been killed in the midst of a generation, for the request to stop could not be written."""
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path / "stop"))
+
+    monkeypatch.setattr(driver, "stop_workers", full)
+    interrupt = iter([signal.SIGINT])
+
+    def life() -> int | None:
+        for number in interrupt:
+            signal.raise_signal(number)
+        return INTERRUPTED if "stop" in driven.did else None
+
+    driven, out = Place(Crew(tmp_path, 2, ()), w0=[life], w1=[life]), StringIO()
+    assert Driver(driven.crew, driven, Screen(file=out, width=1000), quiet=False).run() == [INTERRUPTED, INTERRUPTED]
+    assert driven.did == ["start w0", "start w1", "stop"]
+    assert f"cannot be written: No space left on device: {tmp_path / 'stop'}" in out.getvalue()
 
 
 def test_shoal_stop_ends_the_driver_too(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rich.live import Live
 from shoal.core import run_files
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
-from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, on_signal
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, described, on_signal
 from shoal.core.yaml_text import plain
 from shoal.distributed.directory import StopRequest, stop_workers
 from shoal.launch.launcher import Crew, Launcher
@@ -133,7 +133,12 @@ class Driver:
         if not self._stopping:
             self._stopping = True
             self._note(why)
-            stop_workers(self._path)
+            try:
+                stop_workers(self._path)
+            except OSError as error:  # a full disk
+                self._note(
+                    f"workers on other machines go on, for the request to stop cannot be written: {described(error)}"
+                )
             self._launcher.stop()
 
     def _reached(self, name: str) -> int:
