@@ -72,10 +72,10 @@ def run_generations(c: Context, state: State) -> dict[str, Any]:
                 c.files.record(held)
             if reached := state.stopped_by(c.plan):
                 c.control.note(f"the run ends after generation {state.done}: {reached}")
-            summary = final_evaluation(c, state) | {"provenance": made_by}
+            text = as_json(final_evaluation(c, state) | {"provenance": made_by})
             if c.leading:
-                c.files.write(run_files.RESULT, as_json(summary))
-            c.processes.exchange.broadcast("done")
+                c.files.write(run_files.RESULT, text)
+            summary = json.loads(c.processes.exchange.broadcast(text))  # one process alone has played with the champion
     except BadInput as error:
         if c.files.begun:
             raise Failed(c.files.path, error) from error
