@@ -154,6 +154,23 @@ def test_a_result_of_those_that_have_one(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "result.json").read_text())["champion"] == best["champion"]
 
 
+def test_who_was_given_up_does_not_undo_the_final_selection(tmp_path: Path) -> None:
+    """Its champion took part; that of the others which was selected is not chosen anew, by held-out returns."""
+    champions = [json.loads((member(tmp_path, slot, 3) / "result.json").read_text())["champion"] for slot in range(2)]
+    lost = json.loads((member(tmp_path, 2, 3, finished=False) / "metrics.jsonl").read_text().splitlines()[-1])[
+        "champion"
+    ]
+    worse = min((0, 1), key=lambda slot: champions[slot]["evaluation"]["mean"])
+    candidates = {f"w{slot}": [one["uid"], one["generation"]] for slot, one in enumerate([*champions, lost])}
+    for worker, best in (
+        (f"w{worse}", f"w{worse}"),
+        ("w2", f"w{1 - worse}"),
+    ):  # nothing held-out is known of that of w2
+        selected = {"worker": worker, "candidates": candidates, "steps": 7}
+        (tmp_path / "final_selection.json").write_text(json.dumps(selected))
+        assert conclude(tmp_path)["worker"] == best
+
+
 def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:
     """As often as it got on since; three times in a row without a generation are too often."""
 

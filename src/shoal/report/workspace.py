@@ -157,11 +157,11 @@ def _best(runs: list[Run]) -> dict[str, Any] | None:
 
 
 def _selected(path: Path, runs: list[Run]) -> dict[str, Any] | None:
-    """The champion that the final selection found among those of all workers, with what is recorded of it; None where it was
-    made among others, or not at all."""
+    """The champion that the final selection found among those of these workers, and perhaps of more, with what is recorded
+    of it; None where it is of none of these, and where theirs were others or there was no selection."""
     found = RunFiles(path).final_selection
-    champions = {run.name: one for run in runs if (one := _champion(run))}
-    same = found.get("candidates") == {name: [one.get("uid"), one.get("generation")] for name, one in champions.items()}
+    champions, among = {run.name: one for run in runs if (one := _champion(run))}, inner(found, "candidates")
+    same = all(among.get(name) == [one.get("uid"), one.get("generation")] for name, one in champions.items())
     best = champions.get(str(found.get("worker"))) if same else None
     return best and best | {"final_selection": found}
 
