@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 import yaml
 from support.messages import Said, shown
-from support.runs import CONFIG, flags, record, rows, same_run, shoal, start, tiny
+from support.runs import COMMAND, CONFIG, flags, record, rows, same_run, shoal, start, tiny
 
 from shoal import cli
 from shoal.commands.output import selection_bias
@@ -628,6 +628,14 @@ def test_errors_that_nobody_reads(given: list[str]) -> None:
     os.close(read)
     with os.fdopen(write, "w") as pipe:
         assert subprocess.run([sys.executable, "-m", "shoal", *given], stderr=pipe, timeout=60).returncode == 2
+
+
+@pytest.mark.parametrize("given", ["experiments", "runs nowhere"])
+def test_output_that_is_closed_before(given: str, tmp_path: Path) -> None:
+    """As by `>&-`, where Python has no stream at all."""
+    words = ["sh", "-c", 'exec "$@" >&-', "sh", *COMMAND, *given.split()]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == (2 if "nowhere" in given else 0) and done.stderr.count("\n") == ("nowhere" in given)
 
 
 def test_names_with_spaces_and_brackets(tmp_path: Path) -> None:
