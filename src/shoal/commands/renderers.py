@@ -172,8 +172,8 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) ->
 
 
 def with_pictures(name: str, **options: Any) -> Callable[[], Any]:
-    """A function that makes the environment of gymnasium of this id, with a renderer."""
-    return lambda: open_one(registry().get(name, name), render_mode="rgb_array", **options)
+    """A function that makes the environment of gymnasium of this id, with a renderer, whatever `render_mode` it has."""
+    return lambda: open_one(registry().get(name, name), **options | {"render_mode": "rgb_array"})
 
 
 def drawable(make: Callable[[], Any], name: str) -> Any:
