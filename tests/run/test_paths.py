@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from support.cases import others_slow
 from support.runs import Signals, tiny
 
-from shoal import Experiment, evaluate, resume, train
+from shoal import BadInput, Experiment, evaluate, load_champion, load_run, resume, train
 from shoal.core.atomic import absolute
 from shoal.core.interrupts import Interrupted
 from shoal.experiment.files import of_run
@@ -101,4 +101,10 @@ def test_home_in_the_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     result = train(replace(tiny(generations=1, **IDLE), run_dir="~/mine/run"))
     assert result.run_dir == tmp_path / "mine/run" and (result.run_dir / "result.json").is_file()
+    assert load_run("~/mine/run", trust_code=True).champion.uid == result.summary["champion"]["uid"]
+    load_champion("~/mine/run", trust_code=True).save("~/best")
+    assert (tmp_path / "best/champion").is_dir() and resume("~/mine/run", trust_code=True).run_dir == result.run_dir
+    with pytest.raises(BadInput, match="is empty"):
+        Path("e.yaml").touch()
+        train("~/e.yaml")
     assert not Path("~").exists()

@@ -40,9 +40,14 @@ class Irregular(BadInput):
         self.short = short
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """A path with `~` written out, as a shell does."""
+    return Path(os.path.expanduser(path))
+
+
 def absolute(path: str | os.PathLike[str]) -> Path:
     """A path as it is from here, with `~` written out; links in it stay. An environment may change the working directory."""
-    return Path(os.path.expanduser(path)).absolute()
+    return expanded(path).absolute()
 
 
 def check_target(path: Path) -> None:

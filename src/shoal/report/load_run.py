@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from shoal.core.atomic import expanded
 from shoal.report.lineage import MEASURED, count, flat, number
 from shoal.report.palette import BLUE
 from shoal.report.run import Run, read_run
@@ -30,7 +31,8 @@ def load_run(run_dir: str | Path, trust_code: bool = False) -> LoadedRun:
 
     trust_code: import what the run names for its champion, where it is not Shoal's.
     """
-    return LoadedRun(Path(run_dir), read_run(Path(run_dir)), trust_code)
+    run = expanded(run_dir)
+    return LoadedRun(run, read_run(run), trust_code)
 
 
 @dataclass(frozen=True, repr=False)

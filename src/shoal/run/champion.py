@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core import run_files, tree
 from shoal.core.arrays import as_tree
-from shoal.core.atomic import Damaged, Staging
+from shoal.core.atomic import Damaged, Staging, expanded
 from shoal.core.backend import on_jax
 from shoal.core.candidates import Candidate
 from shoal.core.errors import STRUCTURE, BadInput
@@ -104,7 +104,7 @@ class Champion:
 
         Raises BadInput if the folder is not empty or cannot be written.
         """
-        folder = Path(path)
+        folder = expanded(path)
         staging = Staging(folder, "champion")
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -163,7 +163,7 @@ def load_champion(
     generation: counted from 0; by default the newest checkpoint, if a member is given
     given: agent, method and config, where the run was started with objects that have no importable name
     """
-    run = Path(run)
+    run = expanded(run)
     experiment, folder = open_run(run, trust_code, **given), run / "champion"
     try:
         arrays, manifest = checkpoint.read_arrays(folder, run)
@@ -197,7 +197,7 @@ def load_members(
     generation: counted from 0; by default the newest checkpoint
     given: as for `load_champion`
     """
-    champion, saved = load_champion(run, trust_code, **given), read_members(Path(run), generation)
+    champion, saved = load_champion(run, trust_code, **given), read_members(expanded(run), generation)
     return [_member(champion, saved, row) for row in range(len(saved.uid))]
 
 

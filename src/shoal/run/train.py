@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.core import run_files
+from shoal.core.atomic import absolute, expanded
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField
 from shoal.core.interrupts import Failed, Interrupted, on_signal
@@ -46,7 +47,7 @@ def train(
         known = worker is not None and (worker / run_files.EXPERIMENT).exists()
         return _resume(context, True) if known else _run_to_end(context, begin)
 
-    loaded = experiment if isinstance(experiment, Experiment) else load(Path(experiment))
+    loaded = experiment if isinstance(experiment, Experiment) else load(expanded(experiment))
     return _run(loaded, callbacks, progress, go)
 
 
@@ -68,7 +69,7 @@ def resume(
     new episodes begin. A run that is done and gets no more generations returns its result at once. Raises BadInput if
     there is nothing to continue, and all that `train` raises.
     """
-    file = Path(run_dir).absolute() / run_files.EXPERIMENT
+    file = absolute(run_dir) / run_files.EXPERIMENT
     experiment = replace(going_on(file.parent, trust_code, given), run_dir=str(file.parent))
     if generations is not None:
         for limit in experiment.ends_by:
