@@ -15,6 +15,7 @@ import pytest
 from support.runs import shoal, start
 from support.synthetic_run import write_run
 
+from shoal.commands import serve
 from shoal.commands.serve import renewal
 
 
@@ -45,6 +46,20 @@ def grow(run: Path) -> None:
         more = [json.dumps(line | {"generation": line["generation"] + 1}) for line in last]
         with (run / name).open("a") as file:
             file.write("".join(f"{line}\n" for line in more))
+
+
+@pytest.mark.parametrize("last", ["failures/a/0.txt", "failures/pole/a/0.txt", "final_selection.json"])
+def test_the_page_renews_itself_for_what_ends_a_study_or_a_workspace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str
+) -> None:
+    """A run that fails, and the selection among the champions of workers which all have their results."""
+    monkeypatch.setattr(serve, "INTERVAL", -1.0)
+    (tmp_path / "report.html").write_text("page")
+    page = serve._Page(tmp_path, lambda path: path / "report.html")
+    before = page.stamp()
+    (tmp_path / last).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / last).write_text("{}")
+    assert page.stamp() != before
 
 
 def test_the_page_renews_itself_and_nothing_else_is_served(served: tuple[Path, int, Any]) -> None:

@@ -21,6 +21,7 @@ from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import derive
+from shoal.core.run_files import FINAL_SELECTION
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.members.compiled import CompiledTester
@@ -33,7 +34,7 @@ from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
 from shoal.run.train import resume, train
-from shoal.run.workspace_selection import FILE, best_of_workers
+from shoal.run.workspace_selection import best_of_workers
 
 ES = {"method": "es", "config": {"layers": [8]}}
 
@@ -250,14 +251,14 @@ def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monk
         return Outcome(np.repeat([[float(policy is not policies[0])] for policy in policies], episodes, axis=1), 7)
 
     train(worker(tmp_path, "a"))
-    assert not (tmp_path / FILE).exists(), "one champion has no rivals"
+    assert not (tmp_path / FINAL_SELECTION).exists(), "one champion has no rivals"
     with monkeypatch.context() as patch:
         patch.setattr(CompiledTester, "test", lambda *arguments: sys.exit("killed"))
         with pytest.raises(SystemExit):
             train(worker(tmp_path, "b"))
     monkeypatch.setattr(CompiledTester, "test", test)
     assert train(worker(tmp_path, "b")).already
-    told = json.loads((tmp_path / FILE).read_text())
+    told = json.loads((tmp_path / FINAL_SELECTION).read_text())
     champions = {name: load_champion(tmp_path / "workers" / name) for name in "ab"}
     assert told == {
         **{"worker": "b", "candidates": {name: [one.uid, one.generation] for name, one in champions.items()}},
@@ -270,7 +271,7 @@ def test_the_last_worker_selects_among_the_champions_of_all(tmp_path: Path, monk
     assert page["evaluation_steps"] == sum(one["evaluation_steps"] for one in alone) + 7
     assert "nothing was selected on the held-out episodes" in write_report(tmp_path).read_text()
     assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 1, "known already"
-    (tmp_path / FILE).unlink()
+    (tmp_path / FINAL_SELECTION).unlink()
     assert best_of_workers(tmp_path) == tmp_path / "workers" / "b" and len(keys) == 2
 
 

@@ -18,7 +18,12 @@ from shoal.records.screen import Screen
 from shoal.report.rendering import rendered
 
 ADDRESS = "127.0.0.1"  # this machine only
-WRITTEN = (run_files.EXPERIMENT, run_files.METRICS, run_files.RESULT, "study.yaml")  # files that a page depends on
+# Files that a page depends on. The last one that is written may be the reason why a run of a study failed, or, once all
+# workers have their results, what was selected among their champions.
+WRITTEN = (
+    *(run_files.EXPERIMENT, run_files.METRICS, run_files.RESULT, run_files.FINAL_SELECTION),
+    *("study.yaml", "failures/**/*.txt"),
+)
 INTERVAL = 1.0  # seconds between two checks of them
 OVER = "over"
 

@@ -10,6 +10,7 @@ LINEAGE = "lineage.jsonl"
 METRICS = "metrics.jsonl"
 PROVENANCE = "provenance.jsonl"
 RESULT = "result.json"
+FINAL_SELECTION = "final_selection.json"  # of a workspace, among the champions of its workers
 
 
 def is_workspace(path: Path) -> bool:

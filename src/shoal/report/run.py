@@ -220,7 +220,7 @@ class RunFiles:
     @cached_property
     def final_selection(self) -> dict[str, Any]:
         """Final selection of a workspace, among the champions of its workers."""
-        return self._json("final_selection.json")
+        return self._json(run_files.FINAL_SELECTION)
 
     @cached_property
     def latest(self) -> dict[str, Any]:

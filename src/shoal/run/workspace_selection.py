@@ -17,6 +17,7 @@ from shoal.core.atomic import parse_json, read_or_nothing, write_file
 from shoal.core.backend import on_jax
 from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
+from shoal.core.run_files import FINAL_SELECTION
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.experiment import alone
 from shoal.experiment.files import of_run, of_workspace
@@ -28,7 +29,6 @@ from shoal.run import checkpoint
 from shoal.run.champion import champion_of_manifest
 from shoal.run.final_selection import episodes_among, select_champion
 
-FILE = "final_selection.json"
 PART = 64  # episodes that are played at once
 
 
@@ -65,7 +65,7 @@ def select_among_workers(
     champions = _champions(workspace, plan, note)
     identities = {name: [one.uid, one.generation] for name, one in champions.items()}
     candidates = list({(one.uid, one.generation): one for one in champions.values()}.values())
-    worker = _known(workspace / FILE, identities)
+    worker = _known(workspace / FINAL_SELECTION, identities)
     if worker is None and len(candidates) < 2:  # none, one, or that of workers that all measure one population
         worker = next(iter(identities), None)
     elif worker is None:
@@ -76,7 +76,7 @@ def select_among_workers(
             best, summary = select_champion(e, tester, candidates, episodes, "final selection of workers")
         worker = next(name for name, one in identities.items() if one == [best.uid, best.generation])
         found = {"worker": worker, **summary["final_selection"], "candidates": identities}
-        write_file(workspace / FILE, json.dumps(found, indent=1).encode())
+        write_file(workspace / FINAL_SELECTION, json.dumps(found, indent=1).encode())
         note(
             f"of {len(candidates)} workers' champions that of {worker} is the best, in {found['episodes']} new episodes"
         )
