@@ -15,6 +15,7 @@ from test_report_methods import chart, rows, same
 
 from shoal.commands.output import scored
 from shoal.records.words import short, text
+from shoal.report.layout import quantile
 
 G, N = 20, 8  # generations and members of the run
 
@@ -179,3 +180,16 @@ def test_numbers_that_round_to_the_next_unit(value: float, as_short: str, as_tex
 def test_scores_in_the_terminal(mean: float, error: float, shown: str) -> None:
     """12,346 ± 123 was 1.235e+04 ± 1.2e+02."""
     assert scored({"mean": mean, "standard_error": error}) == f"{shown} (standard error)"
+
+
+def test_quantiles_of_rows_are_those_of_numpy() -> None:
+    draw = np.random.default_rng(0)
+    for holes in (0.0, 0.4, 0.9, 1.0):
+        values = draw.normal(size=(50, 7)) * 10.0 ** draw.integers(-30, 90, (50, 1))
+        values[draw.random(values.shape) < holes] = np.nan
+        some = np.isfinite(values).any(axis=1)
+        for q in (0, 0.25, 0.5, 0.9, 1):
+            found = quantile(values, q)
+            assert np.isnan(found[~some]).all()
+            assert np.array_equal(found[some], np.nanquantile(values[some], q, axis=1) if some.any() else found[some])
+    assert np.isnan(quantile(np.empty((3, 0)), 0.5)).all() and len(quantile(np.empty((0, 3)), 0.5)) == 0

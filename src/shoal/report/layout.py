@@ -135,11 +135,17 @@ class Layout:
 
 
 def quantile(values: np.ndarray, q: float) -> np.ndarray:
-    """[G] The quantile of the finite values of each row; NaN for rows without any."""
-    result, some = np.full(len(values), np.nan), np.isfinite(values).any(axis=1)
-    if some.any():
-        result[some] = np.nanquantile(values[some], q, axis=1)
-    return result
+    """[G] The quantile of the finite values of each row; NaN for rows without any.
+
+    As np.nanquantile, which goes row by row: of thousands of generations it took half of the time of a page.
+    """
+    ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=1)  # NaN comes last
+    ordered = np.c_[ordered, np.full(len(values), np.nan)]  # for rows without any, and tables without columns
+    place = q * np.maximum(np.isfinite(ordered).sum(axis=1) - 1, 0)
+    below = np.floor(place).astype(int)
+    low, high = (ordered[np.arange(len(values)), at] for at in (below, np.ceil(place).astype(int)))
+    share = place - below
+    return np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
 
 
 def ends(bounds: Range) -> tuple[float, float]:
