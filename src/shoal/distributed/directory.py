@@ -103,9 +103,8 @@ class Workspace:
             self.staging.open(self._lease.check)
         except OSError as error:
             self.leave()
-            if (
-                name is not None and (run := self.path / "workers" / name).is_dir()
-            ):  # the disk is full, or gone for a while
+            run = self.path / "workers" / (name or "")
+            if name is not None and run.is_dir():  # the disk is full, or gone for a while
                 raise Failed(run, error) from error
             raise BadField("exchange.workspace", f"{self.path} cannot be used: {error.strerror or error}") from error
 
