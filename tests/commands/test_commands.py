@@ -571,7 +571,7 @@ def test_envs_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         and "\nenvironment parameters, for space or hyper" in told
         and "\n  env.g: 10\n" in told
     )
-    for name, problem in (("Grass", "cannot be imported"), ("stone", "meadow:stone gives a int; it must give")):
+    for name, problem in (("Grass", "cannot be imported"), ("stone", "meadow:stone gives an int; it must give")):
         wrong = shoal("envs", f"meadow:{name}")
         assert wrong.code == 2 and problem in wrong.err and wrong.err.count("\n") == 1
 
