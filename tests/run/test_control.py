@@ -67,7 +67,7 @@ def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.
 
     def stopped(*arguments: Any) -> Any:
         signal.raise_signal(signal.SIGTERM)
-        monkeypatch.setattr(beginning, "check_memory", lambda plan: heard[0].attend())
+        monkeypatch.setattr(beginning, "check_memory", lambda plan, members: heard[0].attend())
         if part == "make_plan":
             heard[0].attend()
         return made(*arguments)

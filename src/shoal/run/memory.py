@@ -39,19 +39,25 @@ def reckoned(plan: Plan, members: int) -> Memory:
     return Memory(state, replay, rollout, max(changing, COPIES_TO_SAVE * own))
 
 
-def check_memory(plan: Plan) -> None:
-    """Raise BadInput where the population does not fit into the memory of the devices."""
+def at_a_time(plan: Plan, members: int) -> int:
+    """The members that are on the devices at a time, of those of this machine: on an accelerator a shard, for shards take
+    turns there, and wait in the memory of the machine."""
+    return members if jax.default_backend() == "cpu" else plan.experiment.population // plan.shards
+
+
+def check_memory(plan: Plan, members: int) -> None:
+    """Raise BadInput where the members of this machine do not fit into the memory of the devices."""
     if plan.kind.compiled is None:
         return  # it is in the processes of its trainers: the devices are not even asked, for that would take some of theirs
-    population, free = plan.experiment.population, free_memory()
-    state, replay = plan.kind.memory(population)
+    members, free = at_a_time(plan, members), free_memory()
+    state, replay = plan.kind.memory(members)
     need = state * (COPIES_TO_SAVE if jax.default_backend() == "cpu" else 1)
     if free is not None and need > free:
         advice = "lower config.buffer_size or population" if replay > state / 2 else "lower population or config.layers"
         raise BadField(
             "population",
-            f"{population} members take {decimal(state)}, {decimal(replay)} of it replay "
+            f"{members} members take {decimal(state)}, {decimal(replay)} of it replay "
             f"buffers, which makes {decimal(need)} while they are saved, and {decimal(free)} are free",
             advice,
-            value=population,
+            value=plan.experiment.population,
         )

@@ -110,8 +110,8 @@ def begin(c: Context) -> State:
     """Create a run directory and the first population. Raises BadInput."""
     if c.leading:
         c.files.check_free(c.plan.kind.memory(c.experiment.population)[0] * (c.experiment.checkpoint.keep + 2))
-    check_memory(c.plan)
-    uids = c.processes.uids(c.plan)
+    uids, (_, neighbours) = c.processes.uids(c.plan), c.processes.exchange.neighbour
+    check_memory(c.plan, min(c.experiment.population, neighbours * sum(map(len, uids))))
     c.processes.check_past(0, np.concatenate(uids))
     warm_start = read_warm_start(c.plan)
     state = _first(c, uids, warm_start)

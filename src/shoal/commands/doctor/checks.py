@@ -26,7 +26,7 @@ from shoal.experiment.plan import Plan
 from shoal.members.devices import free_memory
 from shoal.records.words import duration, many
 from shoal.run.auto_population import AS_LONG, FreeMembers
-from shoal.run.memory import reckoned
+from shoal.run.memory import at_a_time, reckoned
 from shoal.run.rundir import RunDirectory
 from shoal.run.warm_start import experiment_behind, read_warm_start
 
@@ -148,11 +148,11 @@ def storage(plan: Plan) -> Iterator[Diagnostic]:
     if (kind := plan.kind.compiled) is None:
         return  # the trainer's, unknown beforehand
     e, n = plan.experiment, plan.experiment.population
-    state, replay, rollout, need = reckoned(plan, n)
+    _, replay, rollout, need = reckoned(plan, at_a_time(plan, n))
     own = f", their replay buffers ({decimal(replay)})" if replay else ""
     text = f"about {decimal(need)} for members{own} and rollouts ({decimal(rollout)} per member)"
     yield fits("memory", text, need, free_memory())
-    checkpoint = state + min(2 * EARLIER, e.generations) * tree.size_in_bytes(kind.snapshot)
+    checkpoint = reckoned(plan, n).state + min(2 * EARLIER, e.generations) * tree.size_in_bytes(kind.snapshot)
     need = (e.checkpoint.keep + 1) * checkpoint + e.generations * (
         1 if plan.kind.sampled else n
     ) * 1000  # bytes of a line of the records
