@@ -22,12 +22,14 @@ from support.messages import Said
 from support.runs import Signals, curves, flags, record, rows, same_run, settings, shoal, start, tiny
 
 from shoal.core.atomic import seal, unseal
+from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Checkpoint
 from shoal.experiment.files import dump
 from shoal.records.callback import Callback
 from shoal.records.generation import Generation
 from shoal.run import checkpoint, control, loop
 from shoal.run import start as beginning
+from shoal.run.champion import load_champion
 from shoal.run.train import Interrupted, resume, train
 
 
@@ -142,6 +144,19 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
     resume(run, callbacks=[again])
     assert again.notes == ["the run was stopped before its first checkpoint: it starts anew"]
     same_run(six, run)
+
+
+def test_a_champion_without_checkpoints_is_not_replaced(six: Path, tmp_path: Path, said: Said) -> None:
+    """One that was saved alone, and that of a run that has ended, whose checkpoints somebody has removed."""
+    load_champion(six).save(tmp_path / "alone")
+    shutil.copytree(six, tmp_path / "pruned")
+    shutil.rmtree(tmp_path / "pruned/checkpoints")
+    for run in (tmp_path / "alone", tmp_path / "pruned"):
+        before = state(run)
+        with pytest.raises(BadInput) as error:
+            resume(run, 8)
+        said(error.value)
+        assert state(run) == before
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ from typing import Any
 from shoal.core import run_files
 from shoal.core.atomic import FILE, FOLDER, Staging, check_kind, parse_json
 from shoal.core.candidates import Candidate, SmoothedFitness
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, BadInput
+from shoal.core.escape import in_shell
 from shoal.core.interrupts import to_resume
 from shoal.core.schema import build
 from shoal.core.spec import Spec
@@ -153,6 +154,16 @@ class RunDirectory:
     def begun(self) -> bool:
         """True once there is something to keep: the records of a generation, or a checkpoint."""
         return bool(last_line(self.path / run_files.METRICS) or self.checkpoints.generations())
+
+    def check_unfinished(self) -> None:
+        """Raise BadInput where to start anew would replace what is finished: a champion that was saved alone, or that of a
+        run that has ended, whose checkpoints are gone."""
+        began, ended = ((self.path / name).exists() for name in (run_files.PROVENANCE, run_files.RESULT))
+        if (self.path / "champion").exists() and (ended or not began):
+            problem = "holds a champion, and no checkpoint to resume from"
+            raise BadInput(
+                f"{self.path} {problem}; begin a new run with it: --init-from {in_shell(self.path / 'champion')}"
+            )
 
     def discard_unborn(self) -> None:
         """Take back a new run that never recorded a generation."""

@@ -140,6 +140,8 @@ def restore(c: Context, trusted: bool) -> State:
     newest = ""
     if c.leading and c.files.checkpoints.generations():
         newest = str(c.files.checkpoints.newest(c.control.note))
+    elif c.leading:
+        c.files.check_unfinished()
     newest = c.processes.exchange.broadcast(newest)
     warm_start, uids = None if newest else read_warm_start(c.plan, trusted), c.processes.uids(c.plan)
     if newest and c.plan.method.ends_members:
