@@ -15,9 +15,9 @@ SHOW_CURSOR = b"\x1b[?25h"  # a display may hide it
 
 def main() -> None:
     """The entry point of the command."""
-    for stream in ("stdout", "stderr"):
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:  # closed, as by >&-; the next file to be opened would take its place
-            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
+            setattr(sys, stream, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for number in SIGNALS:
         signal.signal(number, _interrupted)
     try:

@@ -638,6 +638,16 @@ def test_output_that_is_closed_before(given: str, tmp_path: Path) -> None:
     assert done.returncode == (2 if "nowhere" in given else 0) and done.stderr.count("\n") == ("nowhere" in given)
 
 
+def test_input_that_is_closed_before() -> None:
+    """As by `<&-`: a command that asks hears that there is nothing more."""
+    code = (
+        "import sys, shoal.__main__ as m; sys.argv[1:] = ['--version']\ntry: m.main()\nfinally: print(sys.stdin.read())"
+    )
+    words = ["sh", "-c", 'exec "$@" <&-', "sh", sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("shoal ")
+
+
 def test_names_with_spaces_and_brackets(tmp_path: Path) -> None:
     """Text that rich would take for markup is printed as it is."""
     run = tmp_path / "a [bold]run[/bold]"
