@@ -190,6 +190,24 @@ def test_who_dies_comes_back(tmp_path: Path, said: Said) -> None:
         said(line)
 
 
+def test_who_is_refused_when_it_comes_back_ends_nobody_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    """Slurm may be beyond a limit by then, or closed for maintenance; all others had been killed."""
+    start = Place.start
+
+    def refused(self: Place, name: str) -> None:
+        if f"start {name}" in self.did:
+            raise BadInput("sbatch: over the limit")
+        start(self, name)
+
+    monkeypatch.setattr(Place, "start", refused)
+    waits = iter([None, None, DONE])
+    driven = Driven(tmp_path, [LOST], [lambda: next(waits)])
+    assert driven.codes == [FAILED, DONE] and driven.place.did == ["start w0", "start w1"]
+    said(driven.said.splitlines()[0])
+
+
 def test_whose_members_all_diverged_is_done(tmp_path: Path) -> None:
     """It ends with 1, as a run alone does, and would do so again."""
     result = member(tmp_path, 0, 3) / "result.json"

@@ -125,9 +125,18 @@ class Driver:
                 worker.code = FAILED
                 self._note(f"{how}, {DEATHS} times in a row: it is given up; see {self._crew.log(worker.name)}")
             else:
-                worker.restarts += 1
-                self._note(f"{how}: started again")
-                self._launcher.start(worker.name)
+                self._restart(worker, how)
+
+    def _restart(self, worker: Launched, how: str) -> None:
+        """Start a worker again; where the place refuses it, such as Slurm beyond a limit, the others go on without it."""
+        try:
+            self._launcher.start(worker.name)
+        except (OSError, BadInput) as error:
+            worker.code = FAILED
+            self._note(f"{how}, and cannot be started again: it is given up ({error})")
+        else:
+            worker.restarts += 1
+            self._note(f"{how}: started again")
 
     def _stop(self, why: str) -> None:
         if not self._stopping:
