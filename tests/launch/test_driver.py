@@ -389,6 +389,16 @@ def test_the_workspace_is_the_one_that_workers_take(tmp_path: Path, monkeypatch:
     assert (outcome.code, outcome.err, [path.name for path in tmp_path.iterdir()]) == (DONE, "", ["theirs"])
 
 
+@pytest.mark.parametrize("words", ["--env gymnax:Pendulum-v1", "--set env=gymnax:Pendulum-v1"])
+def test_a_workspace_has_the_name_of_the_environment(
+    words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the workers of two environments would share one, which those of the second are refused."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shoal.launch.local.Local", lambda crew: Place(crew, w0=[DONE]))
+    assert " → runs/Pendulum-v1-workers\n" in shoal("train", *words.split(), "--workers", 1).out
+
+
 @pytest.mark.parametrize("command", ["status", "stop"])
 def test_what_is_no_workspace(command: str, tmp_path: Path, said: Said) -> None:
     outcome = shoal(command, tmp_path)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from tyro.conf import arg
 
 from shoal.commands.bundled_experiments import find_experiment
-from shoal.commands.flags import REAL, Flags, Whole, flag, stated, words
+from shoal.commands.flags import REAL, Flags, Whole, assignments, flag, stated, words
 from shoal.commands.output import console, fail, scored, to_watch
 from shoal.core import run_files
 from shoal.core.atomic import absolute
@@ -72,7 +72,8 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     from shoal.launch.launcher import Crew
 
     given = read(find_experiment(file)) if file is not None else Experiment()
-    name = file.stem if file is not None else (flags.env or given.env_name).rpartition(":")[2].replace("/", "-")
+    env = str(assignments(set).get("env", flags.env or given.env_name))
+    name = file.stem if file is not None else env.rpartition(":")[2].replace("/", "-")
     place = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
     shared = replace(flags, exchange="directory", workspace=str(place))
     exchange = stated(file, shared, set)[0].exchange  # raises BadInput for what workers cannot do
