@@ -518,3 +518,18 @@ def test_workers_are_stopped_from_a_machine_without_slurm(
     first, second = outcome.out.splitlines()
     said(first)
     said(second)
+
+
+def test_a_job_is_not_submitted_twice_where_slurm_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is given again while its jobs are at work. One that has left its exit code has ended."""
+    stand_in(tmp_path, monkeypatch, sbatch=f"echo >> {tmp_path}/submitted; echo 8", squeue="exit 1")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/w0").write_text("7")
+    jobs = SlurmJobs(Crew(tmp_path, 1, ()), ())
+    jobs.start("w0")
+    assert jobs.ended("w0") is None and not (tmp_path / "submitted").exists()
+    (tmp_path / "jobs/w0.code").write_text("1\n")
+    SlurmJobs(Crew(tmp_path, 1, ()), ()).start("w0")
+    assert (tmp_path / "submitted").exists() and (tmp_path / "jobs/w0").read_text() == "8"

@@ -32,8 +32,10 @@ class SlurmJobs:
 
     def start(self, name: str) -> None:
         self._folder.mkdir(exist_ok=True)
-        self._ask()
-        if self._job(name) in self._queued:
+        job = self._job(name)
+        if not self._ask() and job and not (self._folder / f"{name}.code").exists():
+            self._queued.add(job)  # it may be there: a second worker of this name would end all
+        if job in self._queued:
             return
         end, log = self._folder / f"{name}.code", str(self._crew.log(name)).replace("%", "%%")  # %u would be the user
         end.unlink(missing_ok=True)
@@ -67,12 +69,14 @@ class SlurmJobs:
     def _job(self, name: str) -> str:
         return read_or_nothing(self._folder / name)
 
-    def _ask(self) -> None:
-        """See which jobs are in the queue, running ones too; where Slurm does not answer, all stay as they were."""
+    def _ask(self) -> bool:
+        """See which jobs are in the queue, running ones too; where Slurm does not answer, all stay as they were. Returns
+        whether it did."""
         self._asked = time.monotonic()
         done = subprocess.run(["squeue", "--me", "--noheader", "--format=%i"], capture_output=True, text=True)
         if done.returncode == 0:
             self._queued = set(done.stdout.split())
+        return done.returncode == 0
 
 
 def cancel_absent(workspace: Path) -> None:
