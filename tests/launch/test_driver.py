@@ -23,7 +23,7 @@ from support.synthetic_run import write_run
 
 from shoal.commands.launch import _print_result
 from shoal.core.errors import BadInput
-from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Interrupted
+from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted
 from shoal.distributed.directory import stop_workers
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.launch import driver
@@ -33,6 +33,7 @@ from shoal.launch.local import Local, _env
 from shoal.launch.slurm_jobs import SlurmJobs
 from shoal.records.callback import Callback
 from shoal.records.screen import Screen
+from shoal.run import workspace_selection
 from shoal.run.train import train
 from shoal.run.workspace_selection import best_of_workers
 
@@ -343,6 +344,20 @@ def test_machines_have_interpreters_and_processes_of_their_own(tmp_path: Path) -
     called.unlink()
     best_of_workers(tmp_path / "w", trust_code=True)
     assert selected.exists() and called.exists()
+
+
+def test_a_final_selection_that_cannot_be_written_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `train` promises of all that it writes, it raises Failed, which says how to go on."""
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    train(worker(tmp_path, "a", 1))
+    with monkeypatch.context() as patch:
+        patch.setattr(workspace_selection, "write_file", full)
+        with pytest.raises(Failed, match=f"go on with: shoal resume {tmp_path}/workers/b"):
+            train(worker(tmp_path, "b", 1))
+    assert train(worker(tmp_path, "b", 1)).already and (tmp_path / "final_selection.json").exists()
 
 
 def test_status(tmp_path: Path) -> None:

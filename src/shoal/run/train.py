@@ -101,8 +101,11 @@ def _run(
         context = enter(experiment, control, processes, held)
         result = go(context)
         context.living.close()
-        if context.experiment.fitness.final_selection and (workspace := processes.ended_workspace):
-            select_among_workers(workspace, context.plan, control.pause, control.note)
+        try:
+            if context.experiment.fitness.final_selection and (workspace := processes.ended_workspace):
+                select_among_workers(workspace, context.plan, control.pause, control.note)
+        except OSError as error:  # whoever is started again selects
+            raise Failed(context.files.path, error) from error
         return result
 
 
