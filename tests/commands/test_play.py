@@ -35,6 +35,7 @@ from shoal.commands import renderers
 from shoal.commands.video import RenderedGymnasium, play, rendered, video_file
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
+from shoal.core.spec import Discrete, Spec
 from shoal.environments.levels import Span
 from shoal.environments.playground import robot
 from shoal.experiment.experiment import Experiment, Fitness
@@ -162,6 +163,19 @@ def test_cells_have_one_colour_per_channel() -> None:
     assert picture.shape == (400, 400, 3)
     first, second, both, empty = (picture[i, j].tolist() for i, j in ((20, 20), (380, 380), (220, 220), (20, 380)))
     assert first != second == both != empty == [renderers.GROUND] * 3
+
+
+def test_the_grid_beside_an_action_mask_is_drawn(said: Said) -> None:
+    """As in jumanji; of two grids neither is."""
+    grid, mask = np.random.default_rng(0).random((3, 4, 2)), np.ones(4)
+    spec = Spec({"picture": grid.shape, "action_mask": mask.shape}, "float32", Discrete(4))
+    drawn = renderers.renderer_of("jumanji:Maze-v0", {}, spec, False).render(
+        None, {"picture": grid, "action_mask": mask}
+    )
+    np.testing.assert_array_equal(drawn, renderers.cells(grid))
+    with pytest.raises(BadInput) as error:
+        renderers.renderer_of("a:b", {}, Spec(dict.fromkeys("ab", (3, 4)), "float32", Discrete(4)), False)
+    said(error.value)
 
 
 @pytest.mark.slow
