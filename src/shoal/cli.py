@@ -162,6 +162,8 @@ def play(
         raise BadInput(f"--episodes {episodes}: must be at least 1")
     if seed < 0:
         raise BadInput(f"--seed {seed}: must be at least 0")
+    if live and video is not None:
+        raise BadInput(f"--video {video}: --live records nothing; give one of the two")
     if player is not None or of_run(run).fitness.exact:
         from shoal.commands.games import load_player, show_games
 

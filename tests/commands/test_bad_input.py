@@ -454,6 +454,7 @@ def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         *(
             "play run --episodes 0",
             "play run --seed -1",
+            "play run --live --video x.mp4",
             "play run --player 3",
             "study cartpol",
             "study folder",
