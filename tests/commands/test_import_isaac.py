@@ -259,6 +259,12 @@ def test_the_command_that_isaac_lab_documents(file, capsys):
     assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed"]
 
 
+def test_the_flag_of_the_number_of_environments_wins(file):
+    """As in Isaac Lab, which sets it once its overrides are read."""
+    made = values(translate(file, ["env.scene.num_envs=128"], task="T", flags=IsaacFlags(num_envs=64)))
+    assert made["env_options"]["scene.num_envs"] == 64
+
+
 def test_flags_of_the_simulator_may_be_copied(file, capsys):
     """As people start Isaac Lab's own training."""
     given = ["--kit_args", "--enable omni.x --/app/y=1", "--rendering_mode", "quality", "--experience=my.kit", "--xr"]

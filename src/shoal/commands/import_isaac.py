@@ -86,7 +86,7 @@ def translate(
     under = "agent" if isinstance(content, Mapping) and "agent" in content else ""
     agent = content["agent"] if under else content
     scene = [] if flags.num_envs is None else [f"{PLACED['num_envs']}={flags.num_envs}"]
-    given = _nested([*scene, *overrides])
+    given = _nested([*overrides, *scene])  # Isaac Lab sets its flag behind the overrides
     changed = given.get("agent", {})
     check_names("agent", changed, PARTS)
     with attribute_errors(file, dotted(changed), within=under):
