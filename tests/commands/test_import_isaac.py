@@ -259,6 +259,17 @@ def test_the_command_that_isaac_lab_documents(file, capsys):
     assert [note.partition(" is left out: ")[0] for note in notes] == ["# --seed"]
 
 
+@pytest.mark.parametrize(
+    "given", ["--track", "--track True", "--track=yes", "--track false", "--track=0", "--track=no --track"]
+)
+def test_tracking_may_be_said_in_a_word(file, capsys, given):
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["import", "isaac", str(file), *given.split(), "agent.pbt.num_policies=4"])
+    told = capsys.readouterr()
+    assert stop.value.code == 0, told.err
+    assert ("wandb" in values(told.out)) == given.endswith(("track", "True", "yes"))
+
+
 def test_the_flag_of_the_number_of_environments_wins(file):
     """As in Isaac Lab, which sets it once its overrides are read."""
     made = values(translate(file, ["env.scene.num_envs=128"], task="T", flags=IsaacFlags(num_envs=64)))

@@ -40,6 +40,8 @@ LEFT_OUT = {
 }
 SWITCHES = {"headless", "track", "distributed", "export_io_descriptors", "enable_cameras", "xr", "deterministic"}
 SWITCHES |= {"verbose", "info", "video", "anim_recording_enabled"}
+# What may stand behind --track, there and here.
+YES, NO = ("y", "yes", "t", "true", "on", "1"), ("n", "no", "f", "false", "off", "0")
 SHORT = {"visualizer": ("--viz",), "ray_proc_id": ("-rid",)}
 # The help says once why those of the simulator are left out.
 HELP = PLACED | {name: "the simulator's" if why == SIMULATOR else f"left out: {why}" for name, why in LEFT_OUT.items()}
@@ -58,10 +60,13 @@ NO_ISAAC_FLAGS = IsaacFlags()
 
 
 def isaac_arguments(arguments: Sequence[str]) -> list[str]:
-    """Arguments in the form of tyro: `--kit_args=VALUE`, and overrides behind all others."""
+    """Arguments in the form of tyro: `--kit_args=VALUE`, `--track` without a value, and overrides behind all others."""
     given: list[str] = []
     for argument in arguments:
-        if given[-1:] in (["--kit_args"], ["--kit-args"]):
+        word = argument.removeprefix("--track=")
+        if (word != argument or given[-1:] == ["--track"]) and word.lower() in YES + NO:
+            given = [*(x for x in given if x != "--track"), *["--track"] * (word.lower() in YES)]
+        elif given[-1:] in (["--kit_args"], ["--kit-args"]):
             given[-1] += f"={argument}"
         else:
             given.append(argument)
