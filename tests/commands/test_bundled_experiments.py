@@ -54,6 +54,8 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     Path("cartpole.yaml").write_text("mine")
     outcome = shoal("init", "cartpole")
     assert outcome.code == 2 and "cartpole.yaml" in outcome.err and Path("cartpole.yaml").read_text() == "mine"
+    Path("robots").touch()  # where the folder would be
+    assert shoal("init", "robots").err == "shoal: robots: exists already, and is not overwritten\n"
     told = "written: isaac/cartpole.yaml, isaac/isaac_task.py; edit it, then: cd isaac && shoal train cartpole.yaml\n"
     assert shoal("init", "isaac").out == told
     assert shoal("init", "studies/mazes").out.endswith("then: shoal study mazes.yaml\n")
