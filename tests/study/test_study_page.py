@@ -69,11 +69,24 @@ def test_tasks_are_put_together_in_their_scales(tmp_path: Path) -> None:
     cells = re.findall(r'<b style="--v:(\d+)%" title="([^"]*)">([^<]*)</b>', by_task)
     assert cells == [
         ("100", "a on easy: 10, 80, 90", "60"),
-        ("0", "b on easy: 20, –", "20"),
+        ("0", "b on easy: 20, –", "15"),
         ("100", "a on hard: -300, -100", "-200"),
         ("0", "b on hard: -500, -400", "-450"),
     ]
-    assert "<td>easy</td><td>60</td><td>20</td>" in by_task
+    assert "<td>easy</td><td>60</td><td>15</td>" in by_task
+
+
+def test_an_arm_is_not_ahead_by_the_runs_that_did_not_diverge(tmp_path: Path) -> None:
+    """Its others count as the worst run of the task, as they do where arms are compared."""
+    study: dict = {"base": {"env": "CartPole-v1"}, "arms": {"a": {}, "b": {}}, "seeds": 3}
+    study["tasks"] = {task: {"scale": [0, 1]} for task in ("easy", "hard")}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
+    for task in study["tasks"]:
+        for seed, (one, other) in enumerate(zip((50, None, None), (20, 45, 45), strict=True)):
+            write(tmp_path, f"{task}/a/{seed}", one)
+            write(tmp_path, f"{task}/b/{seed}", other)
+    shown = render(read_results(tmp_path))
+    assert "Ahead: b on 2 of 2 tasks." in shown and "<td>hard</td><td>36.67</td><td>30</td>" in shown
 
 
 @pytest.mark.parametrize("games", [["kuhn", "leduc"], ["kuhn"], []])

@@ -98,7 +98,7 @@ def _by_task(c: Comparison) -> Figure:
     """A map of the mean scores of the arms on each task."""
     tasks = c.results.study.all_tasks
     runs = [[np.array([o.score for o in c.results.of(task, arm)]) for arm in c.ranked] for task in tasks]
-    means = np.array([[x[np.isfinite(x)].mean() if np.isfinite(x).any() else np.nan for x in row] for row in runs])
+    means = np.array([[_mean(x, c.results.worst(task)) for x in row] for task, row in zip(tasks, runs, strict=True)])
     low, high = np.fmin.reduce(means, 1, keepdims=True), np.fmax.reduce(means, 1, keepdims=True)
     shades = (means - low) / np.where(high > low, high - low, 1) + (high == low)
     words = [[text(mean) for mean in row] for row in means.tolist()]
@@ -113,6 +113,12 @@ def _by_task(c: Comparison) -> Figure:
     cells = [[task, *row] for task, row in zip(tasks, words, strict=True)]
     listed = parts.folded(parts.table(["task", *c.ranked], cells, "Task by task"))
     return Figure("Task by task", finding, prose("study_tasks"), drawn, listed)
+
+
+def _mean(scores: np.ndarray, worst: float) -> float:
+    """The mean of scores on a task, of which those that are missing count as the worst; NaN where all are."""
+    known = np.isfinite(scores)
+    return float(np.where(known, scores, worst).mean()) if known.any() else np.nan
 
 
 def _pairs(c: Comparison) -> Block:

@@ -84,10 +84,14 @@ class Results:
 
     def counted(self, arm: str) -> np.ndarray:
         """[S, K] `scores` as they are compared: a run without a champion counts as the worst run of its task."""
-        every = [[o.score for key, o in self.outcomes.items() if key.task == task] for task in self.study.all_tasks]
-        worst = self._scaled([min((x for x in found if np.isfinite(x)), default=np.nan) for found in every])
+        worst = self._scaled([self.worst(task) for task in self.study.all_tasks])
         scores = self.scores(arm)
         return np.where(np.isnan(scores), np.nan_to_num(worst), scores)  # the low end of the scale where all have none
+
+    def worst(self, task: str) -> float:
+        """The lowest score of a task, that of a run without a champion where runs are compared; NaN where none has one."""
+        found = [o.score for key, o in self.outcomes.items() if key.task == task and np.isfinite(o.score)]
+        return min(found, default=np.nan)
 
     def _scaled(self, table: list) -> np.ndarray:
         """[..., K] Scores in the scale of each task."""
