@@ -252,6 +252,13 @@ def test_how_many_seeds_it_takes(tmp_path: Path) -> None:
     assert seeds_summary(read_results(tmp_path)) in told_in(render(read_results(tmp_path)), "pairs")
 
 
+def test_one_seed_is_too_few(tmp_path: Path) -> None:
+    (tmp_path / "study.yaml").write_text("arms: {a: {}, b: {}}\nseeds: 1")
+    assert seeds_summary(read_results(tmp_path)).startswith(
+        "1 seed of each arm is too few for any significant difference"
+    )
+
+
 def test_nobody_is_ahead_of_an_equal(tmp_path: Path) -> None:
     shown = page(tmp_path, ["low", "alike 0", "alike 1"])
     assert (
