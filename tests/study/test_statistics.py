@@ -147,12 +147,13 @@ def test_arms_that_do_not_differ_are_seldom_told_apart() -> None:
 def test_looks_divide_the_error_as_seeds_come() -> None:
     assert shares([5, 10, 20]) == [0.25, 0.25, 0.5] and shares([7]) == [1.0]
     scores = np.arange(10.0)[:, None]
-    early, late = (scores[5:], scores[:5]), (scores[::2], scores[1::2])  # the most extreme of 252 ways, and none
+    early, late = (scores[5:], scores[:5]), (scores[1::2], scores[::2])  # the most extreme of 252 ways, and none
     assert p_of_analyses([early, late], [0.25, 0.75]) == pytest.approx(2 / 252 / 0.25), (
         "a significant difference stays one"
     )
     assert p_of_analyses([late, early], [0.25, 0.75]) == pytest.approx(2 / 252 / 0.75)
     assert p_of_analyses([late, late], [0.5, 0.5]) == 1
+    assert p_of_analyses([early[::-1], late], [0.25, 0.75]) > 0.5, "it was the other arm that was ahead"
 
 
 @pytest.mark.parametrize("level", [0.05, 0.05 / 6])

@@ -205,6 +205,20 @@ def test_it_goes_on_until_all_that_is_asked_is_told_apart(tmp_path: Path) -> Non
     assert stopped(read_results(tmp_path)) == 5
 
 
+def test_an_analysis_that_found_the_opposite_is_no_evidence(tmp_path: Path) -> None:
+    """After six seeds a is ahead of b, and significantly so; after twenty b is ahead, and not significantly."""
+    more = {"interim_analyses": [6, 20], "pairs": [["a", "b"], ["a", "c"]]}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({"arms": {"a": {}, "b": {}, "c": {}}, "seeds": 20} | more))
+    for seed in range(20):
+        write(tmp_path, f"a/{seed}", 10 + seed if seed < 6 else 80 + 2 * seed)
+        write(tmp_path, f"b/{seed}", seed if seed < 6 else 89 + 2 * seed)
+        write(tmp_path, f"c/{seed}", 10 + seed)
+        if seed == 5:
+            assert Comparison(read_results(tmp_path)).pairs[0].summary.startswith("a is significantly better than b")
+    pair = Comparison(read_results(tmp_path)).pairs[0]
+    assert pair.improvement < 0.5 and pair.p > 0.05, pair.summary
+
+
 def test_runs_after_the_look_that_ended_a_study_are_not_among_the_planned(tmp_path: Path) -> None:
     """Another process may have begun them before; the page said that 30 of 15 were done."""
     looks(tmp_path, ["low", "high", "alike 0"], pairs=[["low", "high"]])

@@ -106,9 +106,12 @@ def p_of_analyses(tables: Sequence[tuple[np.ndarray, np.ndarray]], shares: Seque
     """The p-value of two arms that are compared several times, the runs of one time among those of the next.
 
     Each counts against its share of the error alone, and the best of them stays. By Bonferroni's inequality that keeps the
-    error, however the times hang together and whenever a study ends.
+    error, however the times hang together and whenever a study ends. Left out are times at which the arm was behind that
+    is ahead by now: they are no evidence for it.
     """
-    return min(1.0, *(p_value(one, other) / share for (one, other), share in zip(tables, shares, strict=True)))
+    ahead = [np.sign(improvement(one, other) - 0.5) for one, other in tables]
+    timed = zip(tables, shares, ahead, strict=True)
+    return min(1.0, *(p_value(one, other) / share for (one, other), share, sign in timed if sign == ahead[-1]))
 
 
 def least_p(one: int, other: int, tasks: int) -> float:
