@@ -194,6 +194,9 @@ def test_remembers_by_its_state_alone(tmp_path: Path, said: Said) -> None:
     with pytest.raises(BadInput) as error:
         champion.predict(SEEN[0], alone)
     said(error.value)
+    with pytest.raises(BadInput) as error:
+        champion.predict(SEEN[0], None, [True, False, True])
+    said(error.value)
 
 
 def test_sampled_actions_differ_from_call_to_call(tmp_path: Path) -> None:
@@ -245,7 +248,7 @@ def test_continuous_actions_reach_and_keep_the_bounds(tmp_path: Path) -> None:
 def test_observations_of_another_shape(tmp_path: Path, said: Said) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
     champion = load_champion(tmp_path)
-    for obs in (np.zeros(3), np.zeros((2, 3)), np.zeros(()), np.zeros((4, 1))):
+    for obs in (np.zeros(3), np.zeros((2, 3)), np.zeros(()), np.zeros((4, 1)), np.zeros((0, 4))):
         with pytest.raises(BadInput) as error:
             champion.predict(obs)
         said(error.value)

@@ -75,7 +75,7 @@ class Champion:
         deterministic: True for deterministic actions (the mode of the policy), False to sample
 
         Returns the action in the environment's space and dtype, [B, ...] for a batch, and the next state. Raises BadInput
-        for observations of another shape or missing keys, and if the spec is unknown.
+        for observations of another shape or missing keys, for an empty batch, and if the spec is unknown.
         """
         if self.spec is None or self.obs is None:
             raise BadInput(f"{self.experiment.agent} does not say which observations and actions it has")
@@ -89,7 +89,10 @@ class Champion:
                 f"obs has the shape {shape}, and state is that of other episodes; give none where they start"
             )
         if episode_start is not None:
-            carry = tree.where(np.broadcast_to(np.asarray(episode_start, bool), axes or (1,)), fresh, carry)
+            starts = np.asarray(episode_start, bool)
+            if starts.shape not in ((), axes, axes or (1,)):
+                raise BadInput(f"episode_start has the shape {starts.shape}; the batch of obs has {axes or (1,)}")
+            carry = tree.where(np.broadcast_to(starts, axes or (1,)), fresh, carry)
         if deterministic:
             action, carry = self.policy.act_deterministic(self.learned, batch, carry)
         else:
@@ -138,6 +141,8 @@ def _arrays(obs: Any, seen: Leaf | dict[str, Leaf]) -> tuple[PyTree, tuple[int, 
     axes = x.shape[: max(0, x.ndim - len(leaf.shape))]
     if given != jax.tree.map(lambda leaf: (*axes, *leaf.shape), seen):
         raise BadInput(f"obs has the shape {given}; this champion takes {single}, or a batch of them")
+    if 0 in axes:
+        raise BadInput(f"obs has the shape {given}, which is a batch of none")
     return arrays, axes
 
 
