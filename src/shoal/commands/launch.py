@@ -21,6 +21,7 @@ from shoal.core.escape import in_shell
 from shoal.core.extras import install
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, ending
 from shoal.records.screen import Output, Screen, styled
+from shoal.records.words import many
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     screen, place = Output(), _launcher(how, crew)
     if not quiet:
         where = {"local": "on this machine", "ray": "on Ray", "slurm": "as jobs of Slurm"}[how.on]
-        screen.print(styled((f"{crew.count} workers", "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
+        screen.print(styled((many(crew.count, "worker"), "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
     codes = Driver(crew, place, screen, quiet).run()
     if BAD_INPUT in codes:
         log = crew.log(crew.names[codes.index(BAD_INPUT)])
