@@ -14,7 +14,7 @@ import numpy as np
 
 from shoal.core.errors import BadInput
 from shoal.core.extras import install
-from shoal.core.spec import Spec, describe
+from shoal.core.spec import MASK, Spec, describe
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
 from shoal.environments.gymnasium import open_one, registry
@@ -167,9 +167,9 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) ->
         return renderer
     if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
         return Renderer(lambda state, obs: cells(obs), 10)
-    grids = [key for key, leaf in spec.obs.items() if len(leaf.shape) in (2, 3)] if isinstance(spec.obs, dict) else []
-    if len(grids) == 1:  # beside an action mask, as jumanji has it
-        return Renderer(lambda state, obs: cells(obs[grids[0]]), 10)
+    beside_mask = [key for key in spec.obs if key != MASK] if isinstance(spec.obs, dict) else []
+    if len(beside_mask) == 1 and len(spec.obs[beside_mask[0]].shape) in (2, 3):  # as jumanji has it
+        return Renderer(lambda state, obs: cells(obs[beside_mask[0]]), 10)
     problem = f"it has no renderer, and its observations are no grid: {describe(spec.obs)}"
     raise BadInput(f"{env} cannot be rendered: {problem}")
 
