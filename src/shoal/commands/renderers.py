@@ -165,11 +165,13 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) ->
     renderer = RENDERERS[suite](name, options) if suite in RENDERERS else None
     if renderer is not None:
         return renderer
-    if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
-        return Renderer(lambda state, obs: cells(obs), 10)
-    beside_mask = [key for key in spec.obs if key != MASK] if isinstance(spec.obs, dict) else []
-    if len(beside_mask) == 1 and len(spec.obs[beside_mask[0]].shape) in (2, 3):  # as jumanji has it
-        return Renderer(lambda state, obs: cells(obs[beside_mask[0]]), 10)
+    if not isinstance(spec.obs, dict):
+        if len(spec.obs.shape) in (2, 3):
+            return Renderer(lambda state, obs: cells(obs), 10)
+    else:
+        beside_mask = [(key, leaf) for key, leaf in spec.obs.items() if key != MASK]  # as jumanji has it
+        if len(beside_mask) == 1 and len(beside_mask[0][1].shape) in (2, 3):
+            return Renderer(lambda state, obs: cells(obs[beside_mask[0][0]]), 10)
     problem = f"it has no renderer, and its observations are no grid: {describe(spec.obs)}"
     raise BadInput(f"{env} cannot be rendered: {problem}")
 
