@@ -115,6 +115,7 @@ def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) ->
         {"arm": {}},
         {"interim_analyses": [1, 2]},
         {"interim_analyses": [2, 3]},
+        {"interim_analyses": [2, 5], "seeds": 5, "arms": {"pbt": {}}},
         {"pairs": [["pbt", "contrl"]]},
         {"pairs": [["pbt", "control"], ["control", "pbt"]]},
     ],

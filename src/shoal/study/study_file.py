@@ -149,6 +149,8 @@ def _check(study: Study) -> None:
         problem = f"must rise from at least 2 to seeds = {study.seeds}"
         advice = "such as interim_analyses: [5, 10, 20] beside seeds: 20"
         raise BadField("interim_analyses", problem, advice, value=analyses)
+    if analyses and len(study.arms) == 1:  # no pair of arms is left to differ, at the first analysis already
+        raise BadField("interim_analyses", "compares arms, and there is one", "leave it out, or add an arm")
     for k, pair in enumerate(study.pairs):
         for arm in pair:
             if arm not in study.arms:
