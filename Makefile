@@ -58,7 +58,7 @@ ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests
 learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: half an hour
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 	$(OLDER) $(QUICK) --dist worksteal tests/test_benchmarks.py
-	$(IN_ORDER) $(ONE_MORE) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
+	$(IN_ORDER) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
 
 alike: .venv/dev    ## slow cases that are like another, before a change of what they share, as CI leaves them out
 	$(QUICK) --dist worksteal -m slow $(ALIKE)
