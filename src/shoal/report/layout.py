@@ -135,17 +135,13 @@ class Layout:
 
 
 def quantile(values: np.ndarray, q: float) -> np.ndarray:
-    """[G] The quantile of the finite values of each row; NaN for rows without any.
-
-    As np.nanquantile, which goes row by row: of thousands of generations it took half of the time of a page.
-    """
+    """[G] The quantile of the finite values of each row; NaN for rows without any."""
     ordered = np.sort(np.where(np.isfinite(values), values, np.nan), axis=1)  # NaN comes last
-    ordered = np.c_[ordered, np.full(len(values), np.nan)]  # for rows without any, and tables without columns
-    place = q * np.maximum(np.isfinite(ordered).sum(axis=1) - 1, 0)
-    below = np.floor(place).astype(int)
-    low, high = (ordered[np.arange(len(values)), at] for at in (below, np.ceil(place).astype(int)))
-    share = place - below
-    return np.where(share < 0.5, low + (high - low) * share, high - (high - low) * (1 - share))
+    counts, result = np.isfinite(ordered).sum(axis=1), np.full(len(values), np.nan)
+    for count in np.unique(counts[counts > 0]):  # rows of equally many at once: np.nanquantile goes row by row
+        rows = counts == count
+        result[rows] = np.quantile(ordered[rows, :count], q, axis=1)
+    return result
 
 
 def ends(bounds: Range) -> tuple[float, float]:
