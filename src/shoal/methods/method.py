@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -116,6 +117,10 @@ class Method(ABC):
     def space(self, agent: Tunable) -> dict[str, Range]:
         """The hyperparameters that are tuned where the experiment has no `space`."""
         return agent.space if self.tunes else {}
+
+    def tuned(self, space: Iterable[str]) -> list[str]:
+        """Names of the hyperparameters that have a schedule, which a replay follows: those of the `space`."""
+        return sorted(space)
 
 
 def same_for_all(values: dict[str, float], members: int) -> dict[str, np.ndarray]:

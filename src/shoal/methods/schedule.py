@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -40,6 +41,9 @@ class Schedule(Method):
                 if name not in agent.hyper._fields:
                     raise unknown(f"method.rows.{i}", name, agent.hyper._fields)
                 check_limits(agent, f"method.rows.{i}.{name}", name, value)
+
+    def tuned(self, space: Iterable[str]) -> list[str]:
+        return sorted({name for row in self.rows for name in row})
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         def values(generation: int, members: int) -> dict[str, np.ndarray]:

@@ -69,7 +69,7 @@ def follower(
     if METHODS.get(name) is Schedule:  # the run is a replay itself
         made = make_method(experiment.method)
         assert isinstance(made, Schedule)
-        tuned = sorted({name for row in made.rows for name in row})
+        tuned = made.tuned(tuned)
     elif not record.method.tunes:
         raise BadInput(f"{run} has no schedule: method {name} tunes nothing")
     if not tuned:

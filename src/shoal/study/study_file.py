@@ -16,7 +16,6 @@ from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import attribute_errors, from_dict, text_of, to_dict
 from shoal.experiment.plan import make_closed_plan
-from shoal.methods.schedule import Schedule
 from shoal.study.sequences import MOST, Ask
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
@@ -38,7 +37,7 @@ class RunKey(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What the run is called where other runs stand beside it."""
+        """Name of the run among others: its task, arm and seed."""
         return ", ".join([*self.parts[:-1], f"seed {self.seed}"])
 
     @property
@@ -266,8 +265,7 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     with error_context(f"arms.{arm}"):  # the parts of a sequence differ in seed and budget alone
         part = experiment if sequence is None else replace(sequence.parts(experiment)[0], budget=experiment.budget)
         plan = make_closed_plan(part)
-        tuned = plan.experiment.space or isinstance(plan.method, Schedule)
-        if (source := study.arms[arm].get("replay")) is not None and not tuned:
+        if (source := study.arms[arm].get("replay")) is not None and not plan.method.tuned(plan.experiment.space or ()):
             raise BadField("replay", "has no schedule: nothing is tuned there", value=source)
     runs = 1 if sequence is None else sequence.trials
     trains = (
