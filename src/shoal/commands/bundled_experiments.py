@@ -72,8 +72,9 @@ def copy(name: str) -> tuple[list[Path], str]:
     else:
         raise unknown("experiment", name, [*known, *folders])
     made = [place / file.name for file in files]
-    if there := [path for path in (place, *made) if path.exists() and (path != place or not path.is_dir())]:
-        raise BadInput("exists already, and is not overwritten", file=there[0])
+    taken = [place] if place.exists() and not place.is_dir() else [path for path in made if path.exists()]
+    if taken:
+        raise BadInput("exists already, and is not overwritten", file=taken[0])
     place.mkdir(exist_ok=True)
     for file, new in zip(files, made, strict=True):
         shutil.copyfile(file, new)

@@ -75,12 +75,12 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     given = read(find_experiment(file)) if file is not None else Experiment()
     env = str(assignments(set).get("env", flags.env or given.env_name))
     name = file.stem if file is not None else env.rpartition(":")[2].replace("/", "-")
-    place = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
-    shared = replace(flags, exchange="directory", workspace=str(place))
+    workspace = absolute(flags.workspace or given.exchange.workspace or Path("runs") / f"{name}-workers")
+    shared = replace(flags, exchange="directory", workspace=str(workspace))
     exchange = stated(file, shared, set)[0].exchange  # raises BadInput for what workers cannot do
     if exchange.worker not in (None, given.exchange.worker):
         raise BadInput(f"--set exchange.worker is of one worker; --workers {how.workers} names them all")
-    path = absolute(exchange.workspace or place)  # --set has the last word, for the workers too
+    path = absolute(exchange.workspace or workspace)  # --set has the last word, for the workers too
     here = absolute(file) if file is not None and file.exists() else file
     crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
     screen, place = Output(), _launcher(how, crew)

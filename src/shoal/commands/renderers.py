@@ -165,13 +165,13 @@ def renderer_of(env: str, options: dict[str, Any], spec: Spec, as_page: bool) ->
     renderer = RENDERERS[suite](name, options) if suite in RENDERERS else None
     if renderer is not None:
         return renderer
-    if not isinstance(spec.obs, dict):
-        if len(spec.obs.shape) in (2, 3):
-            return Renderer(lambda state, obs: cells(obs), 10)
-    else:
-        beside_mask = [(key, leaf) for key, leaf in spec.obs.items() if key != MASK]  # as jumanji has it
-        if len(beside_mask) == 1 and len(beside_mask[0][1].shape) in (2, 3):
-            return Renderer(lambda state, obs: cells(obs[beside_mask[0][0]]), 10)
+    if not isinstance(spec.obs, dict) and len(spec.obs.shape) in (2, 3):
+        return Renderer(lambda state, obs: cells(obs), 10)
+    beside_mask = {k: x for k, x in spec.obs.items() if k != MASK} if isinstance(spec.obs, dict) else {}
+    if len(beside_mask) == 1:  # as jumanji has it
+        key, leaf = beside_mask.popitem()
+        if len(leaf.shape) in (2, 3):
+            return Renderer(lambda state, obs: cells(obs[key]), 10)
     problem = f"it has no renderer, and its observations are no grid: {describe(spec.obs)}"
     raise BadInput(f"{env} cannot be rendered: {problem}")
 
