@@ -78,7 +78,7 @@ class Ask:
         return made
 
     def imported(self) -> Any:
-        """What makes the optimiser. Raises BadInput where it cannot be imported."""
+        """The class or function that makes the optimiser. Raises BadInput where it cannot be imported."""
         return import_from(self.optimiser, "ask.optimiser")
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
