@@ -14,7 +14,7 @@ PIP := bin/python -m pip install --quiet --quiet --no-compile
 install = $(BIN)/uv pip install --quiet --python $(1)/bin/python --constraint constraints.txt $(2) || \
 	$(1)/$(PIP) --constraint constraints.txt $(2)
 
-.PHONY: help train test learn alike trainers slurm slurm-packages check format docs package pictures newest clean cli-page
+.PHONY: help train test learn trainers slurm slurm-packages check format docs package pictures newest clean cli-page
 
 help:           ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/'
@@ -49,19 +49,14 @@ test: .venv/dev     ## the tests, in twelve minutes on two cores, with 6 GB of m
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST)
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST:%=--ignore=%)
 
-# Slow cases that are like one of `make test`: contract tests of all other agents and methods, what is shown of these, objectives
-# and levels of other kinds of runs, and the page's Effects on runs of pure chance. Half of the time, and of little news.
-ALIKE := $(addprefix tests/contract/test_,agents.py inherit.py methods.py) tests/report/test_effects.py \
-	$(addprefix tests/commands/test_,methods_shown.py evaluate.py) \
-	$(addprefix tests/run/test_,objective_on_device.py runs_with_levels.py)
+# The other slow cases take more than an hour: PART=3/8 is the third eighth of them. Unless it is given, the commit chooses,
+# so that CI runs all of them in the course of time.
+PART ?= $(shell expr $$(git rev-parse HEAD | cksum | cut -d ' ' -f 1) % 8 + 1)/8
 
-learn: .venv/dev    ## more cases of them, long training, long faults and the benchmarks: half an hour
+learn: .venv/dev    ## long training, long faults, the benchmarks and an eighth of the other slow cases: half an hour; PART=1/1: all of them
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 	$(OLDER) $(QUICK) --dist worksteal tests/test_benchmarks.py
-	$(IN_ORDER) -m slow $(LONG:%=--ignore=%) $(ALIKE:%=--ignore=%) --ignore=tests/test_benchmarks.py
-
-alike: .venv/dev    ## slow cases that are like another, before a change of what they share, as CI leaves them out
-	$(QUICK) --dist worksteal -m slow $(ALIKE)
+	SHOAL_TESTS_PART=$(PART) $(IN_ORDER) -m slow $(LONG:%=--ignore=%) --ignore=tests/test_benchmarks.py
 
 # Packages that other people's trainers need, and Ray, in environments of their own: they pin what Shoal does not.
 # PyBullet is ready-made for Python 3.11 alone; elsewhere its test is skipped.

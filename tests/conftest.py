@@ -1,12 +1,14 @@
 """Strict JAX for every test: no silent promotion of dtypes or ranks, two devices; warnings are errors (pyproject).
 
-And what is compiled, where it is kept, how many examples a property is tried on, and until when tests begin.
+And what is compiled, where it is kept, how many examples a property is tried on, which part of the tests runs, and until
+when they begin.
 """
 
 import gc
 import os
 import re
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -61,7 +63,16 @@ THOROUGH = ("agents", "contract", "rl", "learn", "commands/test_methods_shown.py
 OTHERS = re.compile(r"\b(td3|sac|recurrent_ppo|mf_pbt|cem_rl|dvd|independent|schedule|continuous|multi_discrete)\b")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_others_slow(items)
+    if part := os.environ.get("SHOAL_TESTS_PART"):  # 3/8: the third eighth
+        number, parts = map(int, part.split("/"))
+        apart = {item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number - 1}
+        config.hook.pytest_deselected(items=list(apart))
+        items[:] = [item for item in items if item not in apart]
+
+
+def mark_others_slow(items: list[pytest.Item]) -> None:
     for item in items:
         _, _, case = item.name.partition("[")
         place = item.path.relative_to(Path(__file__).parent).as_posix()
