@@ -35,7 +35,7 @@ from shoal.environments.levels import Levels
 from shoal.experiment.experiment import Checkpoint, ExchangeSettings, Experiment, Fitness, Stop, WeightsAndBiases
 from shoal.experiment.files import from_dict, load
 from shoal.experiment.plan import make_plan
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.methods import METHODS
 from shoal.methods.es import EsHyper
 from shoal.methods.explore import EXPLORERS

@@ -13,7 +13,7 @@ from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
 from shoal.experiment import plan_text
 from shoal.experiment.plan import make_plan
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 
 DIRECTORY = {"exchange": {"name": "directory", "workspace": "w"}}
 EXTERNAL = {"agent": "support.trainers:Sound", "env": "bandit", "config": {}, "fitness": {}}

@@ -189,7 +189,7 @@ def stated(file: Path | None, flags: Flags, set: Sequence[str]) -> tuple[Experim
     from shoal.environments import suites
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.files import assign, attribute_errors, read
-    from shoal.experiment.rules import check
+    from shoal.experiment.validation import check
 
     look_here()
     experiment = read(find_experiment(file)) if file else Experiment()

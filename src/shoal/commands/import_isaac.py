@@ -14,7 +14,7 @@ from shoal.core.escape import escape
 from shoal.core.schema import build, dotted
 from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.files import attribute_errors, from_dict, text_of
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.trainers.live import LIVE, of_rl_games
 from shoal.trainers.rl_games_file import Unfit, composed, merged, unfit
 

@@ -34,8 +34,8 @@ from shoal.environments.randomised import with_domain_randomisation
 from shoal.environments.registry import Environment
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.experiment.files import to_dict
-from shoal.experiment.rules import no_agent, whole_config
 from shoal.experiment.structures import choices, place_of, structures
+from shoal.experiment.validation import no_agent, whole_config
 from shoal.members.acting import PolicyFactory, by_agent, by_trainer
 from shoal.members.external import External
 from shoal.members.gradient_trained import GradientTrained

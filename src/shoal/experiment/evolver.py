@@ -12,7 +12,7 @@ from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
 from shoal.core.space import Range, SearchSpace
-from shoal.experiment.rules import beyond_limits
+from shoal.experiment.validation import beyond_limits
 from shoal.methods.components import make_component
 from shoal.methods.pbt import Pbt
 

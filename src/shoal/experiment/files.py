@@ -20,7 +20,7 @@ from shoal.core.user_code import name_of
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
 from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.methods.components import REGISTRIES, SIGNATURES, expand_shorthand, with_defaults
 from shoal.methods.pbt import Pbt
 

@@ -18,8 +18,9 @@ from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.build import check_env_parameters, evaluation_of, make_kind, resolve_names, search_space
 from shoal.experiment.experiment import Experiment, Fitness
-from shoal.experiment.rules import LIMITS, OF_KIND, check, of_game, refuse
+from shoal.experiment.rules import OF_KIND, of_game, refuse
 from shoal.experiment.structures import ranges
+from shoal.experiment.validation import LIMITS, check
 from shoal.members.protocol import Kind, Setup
 from shoal.methods.method import Method
 from shoal.methods.ranges import nearest

@@ -26,9 +26,9 @@ from shoal.core.types import PyTree
 from shoal.experiment.build import policy_factory_of
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
-from shoal.experiment.rules import INT32
 from shoal.experiment.structures import with_structure
 from shoal.experiment.trust import open_run
+from shoal.experiment.validation import INT32
 from shoal.members.acting import PolicyFactory
 from shoal.records.words import text
 from shoal.run import checkpoint

@@ -17,7 +17,7 @@ from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, kind_of
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import whole_fitness
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.members.acting import Policy
 from shoal.members.devices import prepare
 from shoal.members.protocol import Setup

@@ -19,7 +19,7 @@ from shoal.distributed.processes import make_processes, workspace_of
 from shoal.experiment.changes import going_on
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import attribute_errors, load
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.records.callback import Callback
 from shoal.run.context import Context, State
 from shoal.run.control import Control

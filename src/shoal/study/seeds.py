@@ -14,7 +14,7 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import interruptible
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_closed_plan
-from shoal.experiment.rules import check
+from shoal.experiment.validation import check
 from shoal.members.devices import prepare
 from shoal.members.trace_cache import trace_cache
 from shoal.records.callback import Callback
