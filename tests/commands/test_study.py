@@ -24,10 +24,11 @@ from support.runs import SETTINGS, Signals, shoal, start, tiny
 from support.runs import rows as lines
 
 from shoal.core.atomic import read_or_nothing
-from shoal.core.errors import BadField
+from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
 from shoal.distributed.directory import probe
-from shoal.distributed.lease import Lease
+from shoal.distributed.lease import Lease, realm_here
+from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump
 from shoal.experiment.plan import make_plan
 from shoal.records.screen import Output
@@ -193,6 +194,26 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
         not [lease for lease in (tmp_path / "out/leases").rglob("*") if lease.is_file()]
         and not (tmp_path / "out/runs").exists()
     )
+
+
+def test_runs_of_a_process_that_was_killed_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were begun before all others; one that another machine may be at is watched when nothing else is left."""
+    begun = []
+
+    def begin(experiment: Experiment, callbacks: object) -> None:
+        begun.append(Path(str(experiment.run_dir)).name)
+        raise BadInput("not today")
+
+    monkeypatch.setattr(scheduler, "to_the_end", begin)
+    monkeypatch.setattr("shoal.distributed.lease.PATIENCE", 0.1)
+    with subprocess.Popen(["true"]) as gone:
+        pass
+    leases = tmp_path / "out/leases/pbt"
+    leases.mkdir(parents=True)
+    (leases / "0").write_text("node7 4711 another x")
+    (leases / "1").write_text(f"here {gone.pid} {realm_here()} x")
+    shoal("study", file(tmp_path, arms={"pbt": {}}, seeds=3), "--workspace", tmp_path / "out")
+    assert begun == ["1", "2", "0"]
 
 
 def test_a_run_that_fails_is_told_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ from rich.live import Live
 from rich.table import Table
 
 from shoal.core import run_files
-from shoal.core.atomic import FOLDER, absolute, check_kind, write_file
+from shoal.core.atomic import FOLDER, absolute, check_kind, read_or_nothing, write_file
 from shoal.core.backend import on_jax
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed, Interrupted, interruptible
 from shoal.core.user_code import one_line
-from shoal.distributed.lease import Lease
+from shoal.distributed.lease import Lease, ended
 from shoal.experiment.experiment import Experiment, WeightsAndBiases
 from shoal.experiment.files import attribute_errors
 from shoal.members.devices import prepare
@@ -137,13 +137,13 @@ class Scheduler(Callback):
     def attempt(self, trial: Trial, patient: bool) -> bool:
         """Do a run that is due and that no other process does. Returns True once it is done.
 
-        patient: wait until it is known whether the holder of a lease is alive
+        patient: wait until it is known whether the holder of a lease is alive, where that cannot be seen
         """
         over = trial.key in self.failed or self._is_done(trial)
         if over or not self._can_start(trial) or not self._is_due(trial.key, patient):
             return False
         name = self._path / trial.key.lease
-        if name.exists() and not patient:
+        if not patient and name.exists() and not ended(read_or_nothing(name)):
             return False
         name.parent.mkdir(parents=True, exist_ok=True)
         with interruptible() as attend:
