@@ -41,6 +41,7 @@ def compiling(program, traced):
 
 devices.Program._compile = compiling  # no public name, as programs compile by themselves
 """
+BEFORE_CHECKPOINT = "interrupted before its first checkpoint; start anew"
 AFTER = {  # on the streams of output and of errors
     "train": ("stopping: this generation is abandoned\ninterrupted; start it again\n", ""),
     "evaluate": ("", "shoal: interrupted\n"),
@@ -120,7 +121,7 @@ def test_a_second_signal_while_the_command_ends(tmp_path: Path, sign: signal.Sig
     """After the run has stopped, and again when all is said: it can be resumed all the same, and the command says how."""
     again = f"import os\nos.kill(os.getpid(), {int(sign)})"
     process = command(LATE.replace("AGAIN", repr(again)), "train", "--quiet", "--run-dir", tmp_path / "run")
-    assert (process.returncode, process.stdout) == (3, "interrupted; go on with: shoal resume RUN\n")
+    assert (process.returncode, process.stdout) == (3, f"{BEFORE_CHECKPOINT} with: shoal resume RUN\n")
     assert process.stderr == "shoal: interrupted\n"  # when nothing but the exit code is left
 
 
@@ -165,7 +166,8 @@ def test_at_many_instants(tmp_path: Path) -> None:
         codes.append(process.returncode)
         if process.returncode == 3:
             *before, last = out.splitlines()
-            assert (last, err) == (f"interrupted; go on with: shoal resume {run}", "")
+            how = "interrupted; go on" if (run / "checkpoints").exists() else BEFORE_CHECKPOINT
+            assert (last, err) == (f"{how} with: shoal resume {run}", "")
             assert all(line.startswith("stopping: ") for line in before)
             assert (run / "experiment.yaml").exists()
         else:

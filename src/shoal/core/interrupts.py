@@ -45,8 +45,13 @@ class Interrupted(Exception):
     code = INTERRUPTED  # of the command
 
     def __init__(self, run_dir: Path, agreed: bool = False, leading: bool = True):
-        super().__init__(f"interrupted; go on with: {to_resume(run_dir)}")
+        super().__init__(run_dir)
         self.run_dir, self.agreed, self.leading = run_dir, agreed, leading
+
+    def __str__(self) -> str:
+        saved = any((self.run_dir / "checkpoints").glob("[0-9]*"))  # by now: one may have been under way
+        how = "interrupted; go on" if saved else "interrupted before its first checkpoint; start anew"
+        return f"{how} with: {to_resume(self.run_dir)}"
 
 
 def described(error: OSError) -> str:
