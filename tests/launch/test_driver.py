@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from io import StringIO
@@ -25,11 +26,12 @@ from shoal.commands.launch import _print_result
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted
 from shoal.distributed.directory import stop_workers
+from shoal.distributed.lease import realm_here
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.launch import driver
 from shoal.launch.driver import Driver, complaint, conclude
 from shoal.launch.launcher import LOST, Crew
-from shoal.launch.local import Local, _env
+from shoal.launch.local import Found, Local, _env
 from shoal.launch.slurm_jobs import SlurmJobs
 from shoal.records.callback import Callback
 from shoal.records.screen import Screen
@@ -53,8 +55,9 @@ class Place:
     def __init__(self, crew: Crew, **lives: list[int | Callable[[], int | None]]):
         self.crew, self.lives, self.did = crew, lives, list[str]()
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> bool:
         self.did.append(f"start {name}")
+        return True
 
     def ended(self, name: str) -> int | None:
         life = self.lives[name][0]
@@ -197,10 +200,10 @@ def test_who_is_refused_when_it_comes_back_ends_nobody_else(
     """Slurm may be beyond a limit by then, or closed for maintenance; all others had been killed."""
     start = Place.start
 
-    def refused(self: Place, name: str) -> None:
+    def refused(self: Place, name: str) -> bool:
         if f"start {name}" in self.did:
             raise BadInput("sbatch: over the limit")
-        start(self, name)
+        return start(self, name)
 
     monkeypatch.setattr(Place, "start", refused)
     waits = iter([None, None, DONE])
@@ -430,6 +433,41 @@ def test_a_process_here_prints_to_its_log(tmp_path: Path, monkeypatch: pytest.Mo
     codes = Driver(crew, Local(crew), Screen(file=StringIO()), quiet=True).run()
     assert codes == [DONE, DONE]
     assert crew.log("w1").read_text().startswith("shoal ")
+
+
+def left_at_work(crew: Crew, name: str, words: list[str]) -> subprocess.Popen[bytes]:
+    """A process of this machine that the lease of a worker names."""
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
+    (crew.path / "leases").mkdir(exist_ok=True)
+    (crew.path / "leases" / name).write_text(f"here {process.pid} {realm_here()} x")
+    return process
+
+
+def test_who_was_left_at_work_is_found(tmp_path: Path) -> None:
+    """By a command that was killed: a second worker of that name would be refused, and all be stopped for it. When it has
+    ended, it is started again, as nobody knows how it ended."""
+    crew, out = Crew(tmp_path, 2, ["--help"]), StringIO()
+    with left_at_work(crew, "w0", crew.words("w0")) as process:
+        threading.Timer(0.5, process.kill).start()
+        assert Driver(crew, Local(crew), Screen(file=out, width=1000), quiet=False).run() == [DONE, DONE]
+    found, again, *_ = out.getvalue().splitlines()
+    assert found == "at work already: w0"
+    assert again == "worker w0 ended with -1 before its first generation: started again"
+
+
+@pytest.mark.parametrize(("end", "sign"), [(Local.stop, signal.SIGTERM), (Local.kill, signal.SIGKILL)])
+def test_who_was_left_at_work_is_ended(tmp_path: Path, end: Callable[[Local], None], sign: int) -> None:
+    """And not another process that has its number by now."""
+    crew = Crew(tmp_path, 1, ())
+    with left_at_work(crew, "w0", crew.words("w0")) as process:
+        place = Local(crew)
+        assert not place.start("w0") and place.ended("w0") is None
+        end(place)
+        assert process.wait(20) == -sign and place.ended("w0") == LOST
+    with left_at_work(crew, "w0", ["another"]) as another:
+        (found := Found(another.pid, crew.words("w0"))).kill()
+        assert found.poll() == LOST and another.poll() is None
+        another.kill()
 
 
 def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -104,8 +104,14 @@ class Lease:
 
 def ended(holder: str) -> bool:
     """True where the holder of a lease is known to have ended, as a process of this machine."""
+    pid = process_here(holder)
+    return pid is not None and not alive(pid)
+
+
+def process_here(holder: str) -> int | None:
+    """The process of the holder of a lease, where it is, or was, one of this machine; None elsewhere."""
     _, pid, realm = _parts(holder)
-    return realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) is not None and not alive(int(pid))
+    return int(pid) if realm == realm_here() != UNKNOWN and re.fullmatch("[0-9]{1,9}", pid) else None
 
 
 def void(leases: Iterable[Path], pause: Callable[[], None]) -> bool:

@@ -70,8 +70,8 @@ class Driver:
         live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
         try:
             with on_signal(self._heard.append):
-                for worker in self._launched:
-                    self._launcher.start(worker.name)
+                if found := [worker.name for worker in self._launched if not self._launcher.start(worker.name)]:
+                    self._note(f"at work already: {', '.join(found)}")
                 if live is not None:
                     live.start()
                 while any(worker.code is None for worker in self._launched):

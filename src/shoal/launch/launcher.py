@@ -43,8 +43,8 @@ class Crew:
 class Launcher(Protocol):
     """A place where workers run. Whatever fails there for good raises OSError."""
 
-    def start(self, name: str) -> None:
-        """Start a worker, or find one that this place has at work already."""
+    def start(self, name: str) -> bool:
+        """Start a worker; False where this place has it at work already, from an earlier command."""
 
     def ended(self, name: str) -> int | None:
         """The exit code of a worker, LOST where it died without one; None while it runs, or waits for its turn."""

@@ -3,11 +3,41 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
+from shoal.core.atomic import read_or_nothing
 from shoal.core.cores import share, usable_cores, usable_gpus
-from shoal.launch.launcher import Crew
+from shoal.distributed.lease import process_here
+from shoal.launch.launcher import LOST, Crew
+
+
+class Found:
+    """A worker that an earlier command has left at work when it was killed, or its terminal was closed: what is asked of a
+    `Popen`. Who has not started a process does not get its exit code."""
+
+    def __init__(self, pid: int, words: Sequence[str]):
+        """words: the last ones of its command. A lease may name a process that is none of ours."""
+        self._pid, self._words = pid, [*words]
+
+    def poll(self) -> int | None:
+        words = read_or_nothing(Path(f"/proc/{self._pid}/cmdline")).split("\0")[:-1]
+        return None if words[-len(self._words) :] == self._words else LOST
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        with suppress(OSError):  # it has ended, or is somebody else's
+            if self.poll() is None:
+                os.kill(self._pid, number)
 
 
 class Local:
@@ -15,9 +45,13 @@ class Local:
 
     def __init__(self, crew: Crew):
         self._crew = crew
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._processes: dict[str, subprocess.Popen[bytes] | Found] = {}
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> bool:
+        pid = process_here(read_or_nothing(self._crew.path / "leases" / name))
+        if pid is not None and (found := Found(pid, self._crew.words(name)[-3:])).poll() is None:
+            self._processes[name] = found
+            return False
         rank, size = self._crew.names.index(name), self._crew.count
         command = [sys.executable, "-m", "shoal", *self._crew.words(name)]
         with open(self._crew.log(name), "ab") as log:
@@ -26,6 +60,7 @@ class Local:
             )
         if hasattr(os, "sched_setaffinity"):  # long before it looks for its cores
             os.sched_setaffinity(started.pid, share(usable_cores(), rank, size))
+        return True
 
     def ended(self, name: str) -> int | None:
         return self._processes[name].poll()

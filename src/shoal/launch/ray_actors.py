@@ -49,10 +49,11 @@ class RayActors:
         needs = {"num_cpus": crew.cpus, "num_gpus": crew.gpus}
         self._kind = ray.remote(**needs, runtime_env={"env_vars": {"XLA_FLAGS": flags.strip()}})(_Worker)
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> bool:
         self._actors[name] = actor = self._kind.options(name=f"{self._crew.path}/{name}").remote()
         log = str(self._crew.log(name))
         self._ends[name] = actor.train.remote(self._crew.words(name), str(Path.cwd()), log)
+        return True
 
     def ended(self, name: str) -> int | None:
         if not ray.wait([self._ends[name]], timeout=0)[0]:

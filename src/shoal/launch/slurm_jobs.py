@@ -30,13 +30,13 @@ class SlurmJobs:
         self._options = [f"--cpus-per-task={crew.cpus}", *gpus, *(f"--{option}" for option in options)]
         self._queued, self._asked = set[str](), 0.0
 
-    def start(self, name: str) -> None:
+    def start(self, name: str) -> bool:
         self._folder.mkdir(exist_ok=True)
         job = self._job(name)
         if not self._ask() and job and not (self._folder / f"{name}.code").exists():
             self._queued.add(job)  # it may be there: a second worker of this name would end all
         if job in self._queued:
-            return
+            return False
         end, log = self._folder / f"{name}.code", str(self._crew.log(name)).replace("%", "%%")  # %u would be the user
         end.unlink(missing_ok=True)
         command = [
@@ -50,6 +50,7 @@ class SlurmJobs:
         job = done.stdout.strip().partition(";")[0]
         write_file(self._folder / name, job.encode())
         self._queued.add(job)
+        return True
 
     def ended(self, name: str) -> int | None:
         if time.monotonic() - self._asked > ASK:
