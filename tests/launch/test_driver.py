@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ class Place:
     def stop(self) -> None:
         self.did.append("stop")
 
-    def kill(self) -> None:
+    def kill(self, names: Iterable[str]) -> None:
         self.did.append("kill")
 
 
@@ -438,6 +438,8 @@ def test_a_process_here_prints_to_its_log(tmp_path: Path, monkeypatch: pytest.Mo
 def left_at_work(crew: Crew, name: str, words: list[str]) -> subprocess.Popen[bytes]:
     """A process of this machine that the lease of a worker names."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # for a moment after it has begun
+        time.sleep(0.001)
     (crew.path / "leases").mkdir(exist_ok=True)
     (crew.path / "leases" / name).write_text(f"here {process.pid} {realm_here()} x")
     return process
@@ -455,7 +457,11 @@ def test_who_was_left_at_work_is_found(tmp_path: Path) -> None:
     assert again == "worker w0 ended with -1 before its first generation: started again"
 
 
-@pytest.mark.parametrize(("end", "sign"), [(Local.stop, signal.SIGTERM), (Local.kill, signal.SIGKILL)])
+@pytest.mark.parametrize(
+    ("end", "sign"),
+    [(Local.stop, signal.SIGTERM), (lambda place: place.kill(["w0"]), signal.SIGKILL)],
+    ids=["stop", "kill"],
+)
 def test_who_was_left_at_work_is_ended(tmp_path: Path, end: Callable[[Local], None], sign: int) -> None:
     """And not another process that has its number by now."""
     crew = Crew(tmp_path, 1, ())
@@ -532,6 +538,22 @@ def test_where_slurm_refuses_a_job_those_that_it_took_are_cancelled(tmp_path: Pa
     with pytest.raises(BadInput, match="sbatch: over the limit"):
         Driver(crew, SlurmJobs(crew, ()), Screen(file=StringIO()), True).run()
     assert (tmp_path / "cancelled").read_text() == "<10><11>"
+
+
+def test_where_slurm_refuses_one_more_job_those_at_work_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They have been at work for hours, and it was the command alone that had ended."""
+    stand_in(
+        *(tmp_path, monkeypatch),
+        sbatch="""case "$*" in *-w2*) echo "over the limit" >&2; exit 1;; *) echo 11;; esac""",
+        squeue="echo 10",
+        scancel=f"""printf "<%s>" "$@" >> {tmp_path}/cancelled""",
+    )
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/w0").write_text("10")
+    crew = Crew(tmp_path, 3, ())
+    with pytest.raises(BadInput, match="sbatch: over the limit"):
+        Driver(crew, SlurmJobs(crew, ()), Screen(file=StringIO()), True).run()
+    assert (tmp_path / "cancelled").read_text() == "<11>"
 
 
 def test_slurm_takes_the_name_of_a_log_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

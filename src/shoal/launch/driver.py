@@ -59,6 +59,7 @@ class Driver:
         self._crew, self._launcher, self._path = crew, launcher, crew.path
         self._screen, self._quiet = screen, quiet
         self._launched = [Launched(name) for name in crew.names]
+        self._started = list[str]()  # here, and not by an earlier command
         self._heard: list[int] = []
         self._request, self._stopping, self._killed = StopRequest(crew.path), False, False
         self._next_look = self._next_page = 0.0
@@ -70,8 +71,7 @@ class Driver:
         live = Live(console=self._screen, refresh_per_second=4) if self._screen.redraws and not self._quiet else None
         try:
             with on_signal(self._heard.append):
-                if found := [worker.name for worker in self._launched if not self._launcher.start(worker.name)]:
-                    self._note(f"at work already: {', '.join(found)}")
+                self._start()
                 if live is not None:
                     live.start()
                 while any(worker.code is None for worker in self._launched):
@@ -83,12 +83,20 @@ class Driver:
                 with suppress(Exception):
                     self._show(live)
         except BaseException:
-            self._launcher.kill()
+            self._launcher.kill(self._started)
             raise
         finally:
             if live is not None:
                 live.stop()
         return [worker.code or DONE for worker in self._launched]
+
+    def _start(self) -> None:
+        """Start all that are not at work already. Raises OSError, and BadInput where the place refuses one."""
+        found = []
+        for name in self._crew.names:
+            (self._started if self._launcher.start(name) else found).append(name)
+        if found:
+            self._note(f"at work already: {', '.join(found)}")
 
     @property
     def _asked(self) -> bool:
@@ -101,7 +109,7 @@ class Driver:
             self._stop("stopping: each worker after its generation; once more to end them at once")
         if len(self._heard) > 1 and not self._killed:
             self._killed = True
-            self._launcher.kill()
+            self._launcher.kill(self._crew.names)
         for worker in self._launched:
             if worker.code is None and (code := self._launcher.ended(worker.name)) is not None:
                 self._end(worker, code)

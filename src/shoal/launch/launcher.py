@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -52,5 +52,5 @@ class Launcher(Protocol):
     def stop(self) -> None:
         """Hasten the end of workers who are asked to stop; those that have not begun never do."""
 
-    def kill(self) -> None:
-        """End all of them at once: each goes on from its last checkpoint when it is started again."""
+    def kill(self, names: Iterable[str]) -> None:
+        """End some at once: each goes on from its last checkpoint when it is started again."""

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,9 +69,9 @@ class Local:
         for process in self._processes.values():
             process.terminate()
 
-    def kill(self) -> None:
-        for process in self._processes.values():
-            process.kill()
+    def kill(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._processes[name].kill()
 
 
 def _env(rank: int, size: int) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,6 @@ class RayActors:
         for name in self._actors.keys() - self._crew.begun():
             ray.kill(self._actors[name])
 
-    def kill(self) -> None:
-        for actor in self._actors.values():
-            ray.kill(actor)
+    def kill(self, names: Iterable[str]) -> None:
+        for name in names:
+            ray.kill(self._actors[name])

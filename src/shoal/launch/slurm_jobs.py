@@ -64,8 +64,8 @@ class SlurmJobs:
         """Workers see in the workspace that they are to stop."""
         cancel_absent(self._crew.path)
 
-    def kill(self) -> None:
-        _cancel(map(self._job, self._crew.names))
+    def kill(self, names: Iterable[str]) -> None:
+        _cancel(map(self._job, names))
 
     def _job(self, name: str) -> str:
         return read_or_nothing(self._folder / name)
