@@ -557,12 +557,12 @@ def test_where_slurm_refuses_one_more_job_those_at_work_stay(tmp_path: Path, mon
 
 
 def test_slurm_takes_the_name_of_a_log_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It puts the user where %u stands: a job whose log has no folder never begins."""
+    """It puts the user where %u stands, and drops a backslash: a job whose log has no folder never begins."""
     stand_in(tmp_path, monkeypatch, sbatch=f"""printf "%s\n" "$@" > {tmp_path}/words; echo 7""", squeue="")
-    (crew := Crew(tmp_path / "50%used", 1, ())).path.mkdir()
+    (crew := Crew(tmp_path / "50%used\\", 1, ())).path.mkdir()
     SlurmJobs(crew, ()).start("w0")
     words = (tmp_path / "words").read_text().splitlines()
-    assert f"--output={tmp_path}/50%%used/logs/w0.log" in words and f"{tmp_path}/50%used/jobs/w0.code" in words
+    assert rf"--output={tmp_path}/50\%used\\/logs/w0.log" in words and rf"{tmp_path}/50%used\/jobs/w0.code" in words
 
 
 def test_a_job_whose_worker_is_not_there_yet_is_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ pickled function, not the command that a user would type.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -37,7 +38,8 @@ class SlurmJobs:
             self._queued.add(job)  # it may be there: a second worker of this name would end all
         if job in self._queued:
             return False
-        end, log = self._folder / f"{name}.code", str(self._crew.log(name)).replace("%", "%%")  # %u would be the user
+        end = self._folder / f"{name}.code"
+        log = re.sub(r"([\\%])", r"\\\1", str(self._crew.log(name)))  # %u would be the user, and a backslash be gone
         end.unlink(missing_ok=True)
         command = [
             *("sbatch", "--parsable", f"--job-name={self._crew.path.name}-{name}", f"--output={log}"),
