@@ -595,6 +595,15 @@ def test_workers_are_stopped_from_a_machine_without_slurm(
     said(second)
 
 
+def test_a_job_in_a_hidden_partition_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It seemed to have ended, and was submitted once more."""
+    stand_in(tmp_path, monkeypatch, squeue="""case "$*" in *--all*) echo 7;; esac""", sbatch="echo 8")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/w0").write_text("7")
+    jobs = SlurmJobs(Crew(tmp_path, 1, ()), ())
+    assert not jobs.start("w0") and jobs.ended("w0") is None
+
+
 def test_a_job_is_not_submitted_twice_where_slurm_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
