@@ -73,8 +73,8 @@ class SlurmJobs:
         return read_or_nothing(self._folder / name)
 
     def _ask(self) -> bool:
-        """See which jobs are in the queue, running and hidden ones too; where Slurm does not answer, all stay as they were. Returns
-        whether it did."""
+        """See which jobs are in the queue, running and hidden ones too; where Slurm does not answer, all stay as they were.
+        Returns whether it did."""
         self._asked = time.monotonic()
         done = subprocess.run(["squeue", "--me", "--all", "--noheader", "--format=%i"], capture_output=True, text=True)
         if done.returncode == 0:
