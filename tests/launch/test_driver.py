@@ -237,6 +237,30 @@ def test_one_that_cannot_train_ends_all(tmp_path: Path) -> None:
     assert complaint(tmp_path / "logs/w0.log") == "e.yaml, line 3: hyper.x: unknown"
 
 
+@pytest.mark.parametrize("left", ["records", "publications"])
+def test_one_that_cannot_go_on_ends_nobody_else(tmp_path: Path, left: str, said: Said) -> None:
+    """It has trained here, so what is wrong is its own, such as checkpoints that are lost, or a smaller machine."""
+    for slot in range(2):
+        member(tmp_path, slot, 3, finished=slot == 1)
+    if left == "publications":
+        shutil.rmtree(tmp_path / "workers/w0")
+        (tmp_path / "published/w0").mkdir()
+        (tmp_path / "published/w0/00000002.json").touch()
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/w0.log").write_text("shoal: exchange.worker: its own files have lost that\n")
+    waits = iter([None, None, DONE])
+    driven = Driven(tmp_path, [BAD_INPUT], [lambda: next(waits)])
+    assert driven.codes == [FAILED, DONE] and driven.place.did == ["start w0", "start w1"]
+    said(driven.said.splitlines()[0])
+
+
+def test_where_none_can_go_on_the_input_is_bad(tmp_path: Path) -> None:
+    """As where they were given another experiment than they had."""
+    for slot in range(2):
+        member(tmp_path, slot, 3)
+    assert Driven(tmp_path, [BAD_INPUT], [BAD_INPUT]).codes == [FAILED, BAD_INPUT]
+
+
 @pytest.mark.parametrize("signals", [1, 2])
 def test_ctrl_c_ends_all(tmp_path: Path, signals: int) -> None:
     """The second one at once."""

@@ -116,7 +116,11 @@ class Driver:
 
     def _end(self, worker: Launched, code: int) -> None:
         """Note that a worker has ended: for good, or to be started again."""
-        if code == BAD_INPUT:
+        if code == BAD_INPUT and self._is_its_own(worker):
+            worker.code = FAILED
+            why = complaint(self._crew.log(worker.name))
+            self._note(f"worker {worker.name} cannot go on: it is given up ({why})")
+        elif code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")
         elif code == DONE or (code == FAILED and self._all_diverged(worker.name)):
@@ -157,6 +161,13 @@ class Driver:
                     f"workers on other machines go on, for the request to stop cannot be written: {described(error)}"
                 )
             self._launcher.stop()
+
+    def _is_its_own(self, worker: Launched) -> bool:
+        """True where bad input is of this worker alone, as where its checkpoints are lost: it has trained here before, and
+        others are at work or done."""
+        published = (self._path / "published" / worker.name).glob("*.json")
+        others = [other.code for other in self._launched if other is not worker]
+        return (self._reached(worker.name) > 0 or any(published)) and (None in others or DONE in others)
 
     def _reached(self, name: str) -> int:
         """Generations of a worker that are on disk."""
