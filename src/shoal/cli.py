@@ -155,13 +155,12 @@ def play(
     A game is printed move by move. With --player you play it in the terminal, against the champion.
     """
     from shoal.commands.video import play as show_episodes
+    from shoal.core.schema import at_least
     from shoal.experiment.files import of_run
 
     look_here(trust_code)
-    if episodes < 1:
-        raise BadInput(f"--episodes {episodes}: must be at least 1")
-    if seed < 0:
-        raise BadInput(f"--seed {seed}: must be at least 0")
+    at_least(1, episodes, "episodes")
+    at_least(0, seed, "seed")
     if live and video is not None:
         raise BadInput(f"--video {video}: --live records nothing; give one of the two")
     if player is not None or of_run(run).fitness.exact:

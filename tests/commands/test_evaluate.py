@@ -62,6 +62,13 @@ def resealed(run: Path, **changes: Any) -> Path:
     return run
 
 
+@pytest.mark.parametrize("given", [{"episodes": 0}, {"episodes": 2.5}, {"seed": -1}, {"seed": "x"}], ids=shown)
+def test_numbers_of_episodes_and_seeds_that_cannot_be(run: Path, given: dict[str, Any], said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        evaluate(run, **given)
+    said(error.value)
+
+
 HYPER = make_learner(tiny(), SPEC, Pbt()).agent.hyper._asdict()
 
 

@@ -112,6 +112,14 @@ def convert(hint: Any, value: Any, place: str) -> Any:
     return value
 
 
+def at_least(least: int, value: Any, place: str) -> int:
+    """Convert `value` to a whole number. Raises BadInput where that loses something, or where it is below `least`."""
+    number: int = convert(int, value, place)
+    if number < least:
+        raise BadField(place, f"must be at least {least}", value=number)
+    return number
+
+
 def as_given(made: Any) -> dict[str, Any]:
     """Return the fields of a dataclass, unconverted."""
     return {f.name: getattr(made, f.name) for f in fields(made)}

@@ -13,6 +13,7 @@ from shoal.core.backend import on_jax
 from shoal.core.env_parameters import unlike
 from shoal.core.errors import BadField, BadInput, unknown
 from shoal.core.keys import derive
+from shoal.core.schema import at_least
 from shoal.environments.error_boundary import callbacks_attributed
 from shoal.experiment.build import evaluation_of, kind_of
 from shoal.experiment.experiment import Experiment
@@ -50,10 +51,7 @@ def evaluate(
     stochastic: sample actions instead of taking the setting of the run (`fitness.deterministic`)
     given: fields that the run was started with as objects without an importable name
     """
-    if episodes < 1:
-        raise BadField("episodes", "must be at least 1", value=episodes)
-    if seed < 0:
-        raise BadField("seed", "must be at least 0", value=seed)
+    episodes, seed = at_least(1, episodes, "episodes"), at_least(0, seed, "seed")
     prepare()
     champion = load_champion(run, trust_code, member, generation, **given)
     experiment = with_stochastic_actions(champion.experiment) if stochastic else champion.experiment
