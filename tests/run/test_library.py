@@ -116,6 +116,23 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
     same_run(tmp_path / "whole", tmp_path / "run")
 
 
+class Silent(Callback):
+    """Hears everything."""
+
+    def __repr__(self) -> str:
+        return "<silent>"
+
+
+@pytest.mark.parametrize(
+    "callbacks", [Silent(), [Silent], [Silent(), print], None], ids=["one", "class", "two", "none"]
+)
+def test_what_is_no_list_of_callbacks_is_refused(tmp_path: Path, callbacks: Any, said: Said) -> None:
+    with pytest.raises(BadInput) as error:
+        train(tiny(tmp_path / "run"), callbacks)
+    said(error.value)
+    assert not (tmp_path / "run").exists()
+
+
 class Failing(Callback):
     """Its end fails."""
 

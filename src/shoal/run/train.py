@@ -90,6 +90,8 @@ def _run(
     experiment: Experiment, callbacks: Sequence[Callback], progress: bool, go: Callable[[Context], Result]
 ) -> Result:
     """One run in one process, open to signals; in the end everything is given back."""
+    if not isinstance(callbacks, Sequence) or not all(isinstance(each, Callback) for each in callbacks):
+        raise BadField("callbacks", "must be a list of Callback objects, such as [Enough()]", value=f"{callbacks!r}")
     control = Control([*callbacks, *_asked(experiment, progress)])
     check(experiment)  # before MPI is there, which an error ends for good
     with (
