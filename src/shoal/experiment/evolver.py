@@ -85,12 +85,13 @@ class Evolver:
         """
         if self._burn_in and steps is None:
             raise BadField("burn_in", "needs the steps of all members in tell", value=self._burn_in)
-        returns = [np.atleast_1d(np.asarray(x, np.float64)) for x in self._of_all("fitness", fitness)]
         n = len(self._uid)
+        returns = [np.atleast_1d(x) for x in self._of_all("fitness", fitness, np.float64)]
+        made = [0] * n if steps is None else self._of_all("steps", steps, np.int64)
         stats = PopulationStats(
             self._uid,
             np.full(n, self._generation),
-            np.array(self._of_all("steps", steps or dict.fromkeys(self._uid.tolist(), 0)), np.int64),
+            np.array(made, np.int64),
             np.array([x.mean() if x.size and np.isfinite(x).all() else np.nan for x in returns]),
             np.array([x.std(ddof=1) if x.size > 1 and np.isfinite(x).all() else np.nan for x in returns]),
             np.array([x.size for x in returns]),
@@ -121,8 +122,11 @@ class Evolver:
         self._generation, self._hyper = generation, hyper
         self._parents = np.array([u if parent is None else parent for u, parent in zip(uid, copied, strict=True)])
 
-    def _of_all(self, what: str, values: Mapping[int, Any]) -> list[Any]:
-        """The values of all members, in order of uid. Raises BadInput where there are others."""
+    def _of_all(self, what: str, values: Mapping[int, Any], kind: type) -> list[np.ndarray]:
+        """The values of all members, in order of uid. Raises BadInput where there are others, or what is no number."""
         if set(values) != set(self._uid.tolist()):
-            raise BadField(what, f"has uids {sorted(values)}", f"give one of each of 0 to {len(self._uid) - 1}")
-        return [values[uid] for uid in self._uid.tolist()]
+            raise BadField(what, f"has uids {[*values]}", f"give one of each of 0 to {len(self._uid) - 1}")
+        try:
+            return [np.asarray(values[uid], kind) for uid in self._uid.tolist()]
+        except (TypeError, ValueError) as error:
+            raise BadField(what, "must be numbers", value=dict(values)) from error
