@@ -104,8 +104,8 @@ def resume(
 
 def evaluate(
     run: Run,
-    episodes: Annotated[Count, flag("N", "held-out episodes")] = 100,
-    seed: Annotated[Count, flag("N", "seed of the episodes")] = 0,
+    episodes: Annotated[Whole, flag("N", "held-out episodes (default: 100)")] = None,
+    seed: Annotated[Whole, flag("N", "seed of the episodes (default: 0)")] = None,
     levels: Annotated[
         str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
     ] = None,
@@ -119,14 +119,16 @@ def evaluate(
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
+    which = {name: x for name, x in (("episodes", episodes), ("seed", seed), ("levels", levels)) if x is not None}
     if against is not None:
         from shoal.commands.games import show_payoff
 
-        if stochastic or levels is not None:
-            raise BadInput("a payoff is exact: leave out --levels and --stochastic")
+        if stochastic or which:
+            raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
-        outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, stochastic)
+        how = {"member": member, "generation": generation, "stochastic": stochastic}
+        outcome = play_episodes(run, trust_code=trust_code, **which, **how)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
     how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
     selected = "" if fitness is None else f"; {text(fitness)} when selected"
