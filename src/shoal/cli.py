@@ -251,7 +251,10 @@ def replay(
     file: Annotated[
         Path | None,
         Positional,
-        flag("[EXPERIMENT]", "an experiment file; its agent and environment replace those of RUN"),
+        flag(
+            "[EXPERIMENT]",
+            "an experiment file, or the name of one that comes with Shoal; its agent and environment replace those of RUN",
+        ),
     ] = None,
     run_dir: Annotated[str | None, flag("PATH", "directory of the new run (default: RUN-replay)")] = None,
     population: Annotated[Count, flag("N", "agents to train, each with its own seed")] = 1,
@@ -266,9 +269,11 @@ def replay(
 
     The agent may be another one, such as ppo for a run of sb3:PPO: hyperparameters are renamed where names differ.
     """
+    from shoal.commands.bundled_experiments import find_experiment
     from shoal.study.replay import replay as run_schedule
 
     look_here(trust_code)
+    file = None if file is None else find_experiment(file)
     how = {"population": population, "generations": generations, "seed": seed, "trust_code": trust_code}
     return show(lambda callbacks: run_schedule(run, file=file, run_dir=run_dir, callbacks=callbacks, **how), quiet)
 

@@ -453,6 +453,7 @@ def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         *("train cartpole --seeds 1 x", "train cartpole --stop-fitness x", "train --workers 2 --on ray --gpus x"),
         *(
             "evaluate run --against run --episodes 5",
+            "replay run cartpol",
             "play run --episodes 0",
             "play run --seed -1",
             "play run --live --video x.mp4",
