@@ -35,6 +35,7 @@ from shoal.records.screen import Output
 from shoal.run import control
 from shoal.study import scheduler
 from shoal.study.scheduler import run_study
+from shoal.study.study_file import read
 
 ARMS = {"pbt": {}, "control": {"method": "independent"}, "again": {"replay": "pbt"}}
 TIMES = ("seconds", "compile_seconds", "date", "command")
@@ -93,6 +94,17 @@ def test_tasks_that_have_runs_stay_as_they_are(tmp_path: Path, said: Said) -> No
     other = shoal("study", file(tmp_path, tasks={"a": {"env": "CartPole-v1"}}), "--workspace", out)
     assert other.code == 2
     said(other.err)
+
+
+def test_a_study_of_one_task_gets_another_one(tmp_path: Path) -> None:
+    """With the scale that one task needs not have, which changes no run."""
+    out, one = tmp_path / "out", {"a": {"env": "Acrobot-v1"}}
+    out.mkdir()
+    (out / "study.yaml").write_text(file(tmp_path, tasks=one).read_text())
+    (out / "runs/a/pbt/0").mkdir(parents=True)
+    path = file(tmp_path, tasks={"a": one["a"] | {"scale": [-500, -100]}, "b": {"scale": [0, 500]}})
+    scheduler._write_study(read(path), out, path)
+    assert read(out / "study.yaml").scale("a") == (-500, -100)
 
 
 def test_runs_without_a_task_are_not_left_out_by_tasks_that_are_added(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def _write_study(study: Study, path: Path, file: Path) -> None:
     """Write study.yaml. Raises BadInput if runs there belong to other arms, tasks or analyses."""
     before = read(path / FILE) if is_study(path) else Study()
     for task, arm in product(before.all_tasks, before.arms):
-        now, then = ((s.base, s.arms.get(arm), s.tasks.get(task), task in s.all_tasks) for s in (study, before))
+        now, then = ((s.base, s.arms.get(arm), s.fields(task), task in s.all_tasks) for s in (study, before))
         if now != then and any((path / key.place).exists() for key in before.runs(task, arm)):
             what = f"it has runs of arm {arm}{task and f' on task {task}'} that the file does not describe"
             raise BadInput(f"{path} holds another study than {file}: {what}; name a free place with --workspace")

@@ -89,6 +89,10 @@ class Study:
         """The runs of an arm on a task, by seed."""
         return [RunKey(task, arm, seed) for seed in range(self.seeds)]
 
+    def fields(self, task: str) -> dict[str, Any]:
+        """The fields of an experiment that a task sets; none where the study states no task."""
+        return {name: value for name, value in self.tasks.get(task, {}).items() if name != "scale"}
+
     def scale(self, task: str) -> tuple[float, float]:
         """The returns of a task that count as 0 and 1. Raises BadInput."""
         given = self.tasks.get(task, {}).get("scale")
@@ -205,7 +209,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     """The experiment of an arm; of one that replays, see `Trial`. Raises BadInput."""
     changes = {"base": study.base}
     if task:
-        changes[f"tasks.{task}"] = {k: v for k, v in study.tasks[task].items() if k != "scale"}
+        changes[f"tasks.{task}"] = study.fields(task)
     for name in filter(None, (study.arms[arm].get("replay"), arm)):
         changes[f"arms.{name}"] = {k: v for k, v in study.arms[name].items() if k not in OWN}
     values: dict[str, Any] = {}
