@@ -104,6 +104,7 @@ def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) ->
         {"seeds": 0},
         {"seeds": 9 * 10**18},
         {"arms": ARMS | {"a/b": {}}},
+        {"arms": ARMS | {256 * "x": {}}},
         {"arms": ARMS | {"x": {"seed": 3}}},
         {"arms": ARMS | {"x": {"replay": "nobody"}}},
         {"arms": ARMS | {"x": {"replay": "pbt", "method": "es"}}},

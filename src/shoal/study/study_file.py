@@ -163,8 +163,8 @@ def _check(study: Study) -> None:
     entries = {"base": study.base}
     for kind, named in (("arms", study.arms), ("tasks", study.tasks)):
         for name, entry in named.items():
-            if not name or name in (".", "..") or "/" in name or "\0" in name:
-                raise BadField(kind, "is a folder's name: no /", name=name)
+            if not 1 <= len(name.encode(errors="replace")) <= 255 or name in (".", "..") or "/" in name or "\0" in name:
+                raise BadField(kind, "is a folder's name: no /, and at most 255 bytes", name=name)
             entries[f"{kind}.{name}"] = entry
     for prefix, entry in entries.items():
         for name in FORBIDDEN:
