@@ -143,6 +143,7 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": {"a": {"budget": 1000}, "b": {"budget": 1011}}},
         {"base": SETTINGS | {"stop": {"patience": 2}}},
         {"arms": {"asked": {"ask": ASK, "stop": {"patience": 2}}}},
+        {"arms": {"asked": {"ask": ASK, "config": {"layers": {"choices": [[4], [8]]}}}}},
     ],
     ids=shown,
 )

@@ -18,6 +18,7 @@ from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import of_run
 from shoal.experiment.plan import make_closed_plan
+from shoal.experiment.structures import choices
 from shoal.report.lineage import inner, number
 from shoal.report.run import RunFiles
 
@@ -62,6 +63,9 @@ class Ask:
         for name in ("time_limit", "stop"):
             if getattr(e, name) != getattr(Experiment(), name):
                 raise BadField(name, "runs of an optimiser share generations or a budget", "write a budget")
+        for name in choices(e):
+            problem = "an optimiser is asked for hyperparameters, not for structures"
+            raise BadField(f"config.{name}", problem, "give it one value")
         if e.auto:
             raise BadField("population", "runs of an optimiser share its steps", "write a number", value="auto")
         generations, left = (1, 0) if e.budget is not None else divmod(e.population * e.generations, self.trials)
