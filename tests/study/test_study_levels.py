@@ -74,6 +74,25 @@ def test_an_arm_that_records_no_members_has_no_gap(study: Path) -> None:
     assert "narrow: train" in populations and "wide: train" not in populations
 
 
+@pytest.mark.parametrize(
+    ("arms", "finding"),
+    [
+        (["wide"], "narrow has the highest interquartile mean on test levels: 0.125."),
+        (["wide", "narrow"], "No champion has a return on test levels."),
+    ],
+)
+def test_champions_without_a_return_on_levels_of_one_purpose(study: Path, arms: list[str], finding: str) -> None:
+    """As the episodes there are broken: the arm, as the first one, was the best with nan (nan to nan)."""
+    for result in (file for arm in arms for file in (study / "runs" / arm).glob("*/result.json")):
+        told = json.loads(result.read_text())
+        told["champion"]["levels"]["test"]["mean"] = None
+        result.write_text(json.dumps(told))
+    page = render(read_results(study))
+    champions = page.partition("Champions on known and new levels")[2].partition("</figure>")[0]
+    assert finding in champions and "wide: train" in champions and "wide: test" not in champions
+    assert champions.count("<td>–</td>") == 2 * len(arms) and "nan" not in champions
+
+
 def test_studies_without_levels_say_nothing_of_them(study: Path) -> None:
     for arm in TESTED:
         for result in (study / "runs" / arm).glob("*/result.json"):

@@ -106,8 +106,7 @@ def levels(results: Results) -> list[Block]:
 
 
 def _champions(results: Results, task: str) -> list[Figure]:
-    rows: dict[str, list[IntervalRow]] = {}
-    listed = []
+    rows, tested, listed = list[IntervalRow](), dict[str, float](), []
     for arm in results.study.arms:
         found = [o.on_levels for o in results.of(task, arm) if o.on_levels]
         if not found:
@@ -115,18 +114,22 @@ def _champions(results: Results, task: str) -> list[Figure]:
         values = {name: np.array([levels[name] for levels in found]) for name in PURPOSES}
         values["gap"] = values["train"] - values["test"]
         values = {name: x[np.isfinite(x)] for name, x in values.items()}
-        middles = {name: statistics.middle(x[:, None]) for name, x in values.items()}
-        looks = looks_of(results, arm)
-        rows[arm] = [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in PURPOSES]
-        listed.append([arm, *("{:.3g} ({:.3g} to {:.3g})".format(*x) for x in middles.values()), len(found)])
+        middles = {name: statistics.middle(x[:, None]) for name, x in values.items() if len(x)}
+        looks, known = looks_of(results, arm), [name for name in PURPOSES if name in middles]
+        rows += [IntervalRow(f"{arm}: {name}", looks, values[name], *middles[name]) for name in known]
+        cells = ["{:.3g} ({:.3g} to {:.3g})".format(*middles[name]) if name in middles else "–" for name in values]
+        listed.append([arm, *cells, len(found)])
+        if "test" in middles:
+            tested[arm] = middles["test"][0]
     if not rows:
         return []
-    tested = {arm: mine[-1].middle for arm, mine in rows.items()}
-    best = max(tested, key=lambda arm: tested[arm])
+    best = max(tested, key=lambda arm: tested[arm], default=None)
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
-    finding = f"{best} has the highest interquartile mean on test levels: {text(tested[best])}."
-    drawn = rows_drawn([row for mine in rows.values() for row in mine], "return", title)
+    finding = "No champion has a return on test levels."
+    if best is not None:
+        finding = f"{best} has the highest interquartile mean on test levels: {text(tested[best])}."
+    drawn = rows_drawn(rows, "return", title)
     return [Figure(title, finding, prose("study_champions"), drawn, parts.table(heads, listed, title))]
 
 
