@@ -134,19 +134,22 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
         low, high = np.nanmin(values), np.nanmax(values)
     inherited = np.full(values.shape, np.nan)
     inherited[1:] = np.where(table.origin[1:] >= 0, np.take_along_axis(values[:-1], table.origin[1:], axis=1), np.nan)
-    changes = values - inherited
-    all_changes = changes[np.isfinite(changes) & (changes != 0)]
+    unknown, changes = np.isnan(inherited), values - inherited
+    changed = np.isfinite(changes) & (changes != 0)
+    all_changes = changes[changed]
     parents = table.parents[table.copied]
     shares = table.copied.any(axis=0) | np.isin(table.uids, parents)
     now = np.full((SHUFFLES, len(table.uids)), np.nan)
     for row in range(len(values)):
         now = now[:, table.origin[row]]
-        changed = np.flatnonzero(np.isfinite(changes[row]) & (changes[row] != 0))
-        picked = all_changes[draw.integers(len(all_changes), size=(SHUFFLES, len(changed)))] if len(changed) else 0
-        beyond = (now[:, changed] + picked - low) % (2 * (high - low))
-        now[:, changed] = low + np.minimum(beyond, 2 * (high - low) - beyond)  # reflected at the ends, as explorers do
-        for part in (shares, ~shares):
-            first = np.flatnonzero(part & np.isnan(inherited[row]))
+        if len(those := np.flatnonzero(changed[row])):
+            picked = all_changes[draw.integers(len(all_changes), size=(SHUFFLES, len(those)))]
+            beyond = (now[:, those] + picked - low) % (2 * (high - low))
+            now[:, those] = low + np.minimum(
+                beyond, 2 * (high - low) - beyond
+            )  # reflected at the ends, as explorers do
+        for part in (shares, ~shares) if unknown[row].any() else ():
+            first = np.flatnonzero(part & unknown[row])
             now[:, first] = draw.permuted(np.tile(values[row, first], (SHUFFLES, 1)), axis=1)
         yield now
 
@@ -156,7 +159,8 @@ def _fifths(held: np.ndarray, risen: np.ndarray) -> tuple[np.ndarray, np.ndarray
     fifth [S, P], NaN where nobody is in it, and the variance between fifths [S]."""
     count, size = held.shape
     ends = np.arange(1, PARTS) * (size - 1) // PARTS
-    parts = np.searchsorted(ends, rankdata(held, "min", axis=1) - 1)
+    cuts = np.partition(held, ends, axis=1)[:, ends]
+    parts = (held[:, :, None] > cuts[:, None]).sum(-1)
     places = (parts + PARTS * np.arange(count)[:, None]).ravel()
     sizes = np.bincount(places, minlength=PARTS * count).reshape(count, PARTS)
     sums = np.bincount(places, np.broadcast_to(risen, held.shape).ravel(), PARTS * count).reshape(count, PARTS)
