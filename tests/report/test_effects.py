@@ -24,7 +24,7 @@ from shoal.methods.method import Method
 from shoal.methods.pbt import Pbt
 from shoal.methods.select import KeepWeights, Truncation
 from shoal.methods.successive_halving import SuccessiveHalving
-from shoal.report.effects import LUCK, gains, measure, measured
+from shoal.report.effects import LUCK, _dealt, gains, measure, measured
 from shoal.report.layout import Layout
 from shoal.report.lineage import Lineage, tabulate
 from shoal.report.run import read_run
@@ -75,6 +75,19 @@ def test_what_is_planted_is_told(tmp_path: Path) -> None:
         lineage = read_run(run).lineage
         effect = measure(lineage, gains(lineage), "learning_rate", Range(1e-5, 1e-2, "log"))
         assert effect is not None and (effect.means[-1] < effect.chance[0, -1] or effect.means[0] < effect.chance[0, 0])
+
+
+def test_values_are_dealt_among_those_that_are_there(tmp_path: Path) -> None:
+    """Where the file lacks some members at first, NaN was dealt too: whatever was tuned had an effect."""
+    run = write_run(tmp_path / "run", 8, 40, copying=False)
+    file = run / "lineage.jsonl"
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows if row["uid"] < 4 or row["generation"] > 10))
+    layout = Layout(read_run(run))
+    table, name = layout.table, "epochs"
+    for dealt, known in zip(_dealt(table, table.hyper[name], layout.run.space[name]), table.present, strict=True):
+        assert np.isfinite(dealt[:, known]).all()
+    assert all(effect.p > 0.01 for effect in measured(layout).values())
 
 
 def test_what_stays_with_members_is_not_told() -> None:

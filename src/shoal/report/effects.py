@@ -134,7 +134,7 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
         low, high = np.nanmin(values), np.nanmax(values)
     inherited = np.full(values.shape, np.nan)
     inherited[1:] = np.where(table.origin[1:] >= 0, np.take_along_axis(values[:-1], table.origin[1:], axis=1), np.nan)
-    unknown, changes = np.isnan(inherited), values - inherited
+    begins, changes = np.isnan(inherited) & np.isfinite(values), values - inherited
     changed = np.isfinite(changes) & (changes != 0)
     all_changes = changes[changed]
     parents = table.parents[table.copied]
@@ -148,8 +148,8 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
             now[:, those] = low + np.minimum(
                 beyond, 2 * (high - low) - beyond
             )  # reflected at the ends, as explorers do
-        for part in (shares, ~shares) if unknown[row].any() else ():
-            first = np.flatnonzero(part & unknown[row])
+        for part in (shares, ~shares) if begins[row].any() else ():
+            first = np.flatnonzero(part & begins[row])
             now[:, first] = draw.permuted(np.tile(values[row, first], (SHUFFLES, 1)), axis=1)
         yield now
 
