@@ -106,16 +106,14 @@ def evaluate(
     run: Run,
     episodes: Annotated[Whole, flag("N", "held-out episodes (default: 100)")] = None,
     seed: Annotated[Whole, flag("N", "seed of the episodes (default: 0)")] = None,
-    levels: Annotated[
-        str | None, flag("NAME", "of a run with levels: train, validation or test (default: test)")
-    ] = None,
+    levels: Annotated[str | None, flag("NAME", "with levels: train, validation or test (default: test)")] = None,
     member: Member = None,
     generation: Generation = None,
     stochastic: Stochastic = False,
-    against: Annotated[Path | None, flag("RUN", "of a game: its payoff against the champion of this run")] = None,
+    against: Annotated[Path | None, flag("RUN", "for a game: payoff against the champion of this run")] = None,
     trust_code: Trust = False,
 ) -> int:
-    """Evaluate the champion of a run, or another member, on held-out episodes; of a game, its exploitability."""
+    """Evaluate the champion of a run, or another member, on held-out episodes; for a game, its exploitability."""
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
@@ -149,7 +147,7 @@ def play(
     member: Member = None,
     generation: Generation = None,
     stochastic: Stochastic = False,
-    player: Annotated[Literal[0, 1] | None, flag("N", "of a game: play as this player, 0 or 1")] = None,
+    player: Annotated[Literal[0, 1] | None, flag("N", "for a game: play as this player, 0 or 1")] = None,
     trust_code: Trust = False,
 ) -> int:
     """Record a video of the champion of a run, of another member, or of all; or show them in a window.
@@ -206,7 +204,9 @@ def export(
 def report(
     run: Annotated[Path, Positional, flag("RUN", "a run directory, a workspace, or a study")],
     watch: Annotated[bool, flag(None, "show the workers of a workspace while they run")] = False,
-    serve: Annotated[bool, flag(None, "serve the report on this machine and reload it while the run goes on")] = False,
+    serve: Annotated[
+        bool, flag(None, "serve the report on this machine and reload it while the run continues")
+    ] = False,
     port: Annotated[Whole, flag("N", "port of the server (default: any free port)")] = None,
 ) -> int:
     """Write RUN/report.html: how the population learned, in one HTML file that works offline.
@@ -320,7 +320,7 @@ def status(
 
 
 def stop(workspace: Annotated[Path, Positional, flag("WORKSPACE", "the directory that workers share")]) -> int:
-    """Stop the workers of a workspace on all machines: each ends after its current generation, and can go on later."""
+    """Stop the workers of a workspace on all machines: each saves and exits after its generation, and can be resumed."""
     return stop_workers(workspace)
 
 

@@ -29,7 +29,7 @@ class Launch:
     """many workers of one workspace"""
 
     workers: Annotated[Whole, flag("N", "start N workers, each with its own population")] = None
-    on: Annotated[Literal["local", "ray", "slurm"], flag(None, "where: here, on a Ray cluster, as jobs of Slurm")] = (
+    on: Annotated[Literal["local", "ray", "slurm"], flag(None, "where: here, on a Ray cluster, or as Slurm jobs")] = (
         "local"
     )
     cpus: Annotated[Whole, flag("N", "cores of each worker on ray or slurm (default: 1)")] = None
@@ -85,7 +85,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
     screen, place = Output(), _launcher(how, crew)
     if not quiet:
-        where = {"local": "on this machine", "ray": "on Ray", "slurm": "as jobs of Slurm"}[how.on]
+        where = {"local": "on this machine", "ray": "on Ray", "slurm": "as Slurm jobs"}[how.on]
         screen.print(styled((many(crew.count, "worker"), "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
     codes = Driver(crew, place, screen, quiet).run()
     if BAD_INPUT in codes:

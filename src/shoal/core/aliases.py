@@ -92,7 +92,7 @@ NOT_HERE = {
 FLAGS = {
     **dict.fromkeys(
         ("track", "wandb", "use_wandb", "wandb_project", "wandb_project_name", "wandb_entity"),
-        "write --set wandb.project=NAME to show the run at Weights & Biases",
+        "write --set wandb.project=NAME to log the run to Weights & Biases",
     ),
     **dict.fromkeys(
         ("tensorboard", "tensorboard_log", "tb"), "curves are always written: tensorboard --logdir RUN/tensorboard"

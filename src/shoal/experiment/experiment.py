@@ -40,7 +40,7 @@ class Fitness:
     """Fitness of a member, which is its mean raw return."""
 
     source: Literal["evaluation", "training", "exploitability"] | None = None
-    """evaluation: episodes without learning; training: those of the interval; exploitability: of games"""
+    """evaluation: separate episodes without learning; training: the training episodes; exploitability: for games"""
     episodes: Annotated[int, "auto"] | None = None
     """per evaluation: 32 in JAX environments, else 8; auto: a tenth of the steps"""
     deterministic: bool = True
@@ -124,17 +124,17 @@ class WeightsAndBiases:
     """Place of a run at Weights & Biases."""
 
     project: str = "shoal"
-    """the project, which is made when it does not exist"""
+    """project, created if it does not exist"""
     runs: Literal["one", "member"] = "one"
     """one: one W&B run for the population; member: one more for each member"""
     group: str | None = None
-    """what these runs have in common; by default the name of the run directory"""
+    """group of the runs; by default the name of the run directory"""
     name: str | None = None
-    """what the run is called there; by default as its directory"""
+    """name of the run; by default that of its directory"""
     entity: str | None = None
-    """the user or team whose project it is; by default your own"""
+    """user or team that owns the project; by default you"""
     tags: tuple[str, ...] = ()
-    """words to find these runs by"""
+    """tags of the runs"""
     mode: Literal["online", "offline"] = "online"
     """offline: nothing is sent, until `wandb sync RUN/wandb/offline-run-*` is called"""
 
@@ -152,7 +152,7 @@ class Experiment:
     population: Annotated[int, "auto"] = 8
     """members trained side by side; auto: as many as train nearly as fast as one"""
     generations: int = 20
-    """how often the population trains, is evaluated and evolves"""
+    """number of rounds of training, evaluation and evolution"""
     interval: int = 8192
     """environment steps of each member per generation, rounded up to whole rollouts"""
     budget: int | None = None
@@ -180,7 +180,7 @@ class Experiment:
     hyper: dict[str, float] = field(default_factory=dict)
     """fixed values of hyperparameters that are not tuned"""
     space: dict[str, Range] | None = None
-    """the ranges that are tuned; by default those that the agent suggests"""
+    """search space: tuned hyperparameters and their ranges; by default those that the agent suggests"""
     config: dict[str, Any] = field(default_factory=dict)
     """structure of the agent: layers, rollout length, environments per member; {choices: [...]} tries several"""
     env_options: dict[str, Any] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Experiment:
     levels: Levels | None = None
     """numbered variants of the environment, to train on some and evaluate on others"""
     wandb: WeightsAndBiases | None = None
-    """show the run at Weights & Biases too"""
+    """log the run to Weights & Biases"""
 
     def __post_init__(self) -> None:
         """Give each field its type, and the method its one form. Raises BadInput for what cannot have it."""

@@ -29,15 +29,15 @@ class SuccessiveHalving(Pbt):
     default_members: float = 0.5
     """share of members that hold the default hyperparameters, copy nobody and are not explored"""
     eta: int = 2
-    """reduction factor: one in eta members goes on at each rung"""
+    """reduction factor: one in eta members survives each rung"""
     min_members: int = 1
     """members that train to the end"""
     rungs: tuple[float, ...] | None = None
-    """shares of the run after which members end, such as [0.1, 0.3, 0.6] for 8"""
+    """rungs as shares of the run, such as [0.1, 0.3, 0.6] for 8 members"""
     between: Literal["pbt", "none"] = "pbt"
-    """tuned members between rungs: pbt: they copy and explore; none: they go on"""
+    """tuned members between rungs: pbt: they copy and explore; none: they do neither"""
     last_choice: Literal["t_test", "fitness"] = "t_test"
-    """the last tuned member goes on if significantly better (t_test), or if fitter (fitness)"""
+    """the last tuned member survives if significantly better (t_test), or if fitter (fitness)"""
     race: bool = False
     """at a rung, members near the cut play more episodes before it is made"""
 
