@@ -213,6 +213,7 @@ BAD = [
     ["agent.pbt.num_policies=1"],
     ["--workers", "4"],
     ["num_policies=4"],
+    ["~agent.pbt.mutation.agent.params.config.gamma"],
     ["agent.seeds=7"],
     ["agent.params.algo.name=sac"],
     ["agent.params.algo.name=null"],

@@ -207,6 +207,8 @@ def _nested(overrides: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     for override in overrides:
         path, equals, text = override.partition("=")
+        if path.startswith("~"):
+            raise BadInput(f"{override}: Hydra would delete this key; delete it in the file")
         path = path.lstrip("+")  # Hydra's sign for a key that is new
         first, *rest = path.split(".")
         if not equals or first not in ("agent", "env") or not rest:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from shoal.commands.flags import Whole, flag
 
-OVERRIDE = re.compile(r"\+*(agent|env)\.[^=]*=")
+OVERRIDE = re.compile(r"\+*(agent|env)\.[^=]*=|~(agent|env)\.")
 # Fields of an experiment, or an override.
 PLACED = {
     "num_envs": "env.scene.num_envs",
