@@ -1,6 +1,6 @@
-"""Only the decisions are Shoal's: this script starts the processes of four members itself, and moves their weights.
+"""Ask-and-tell: Shoal only decides; this script starts the processes of four members itself, and copies their weights.
 
-The task is like that of figure 2 of the PBT paper (arXiv 1711.09846): climb to the maximum, 1.2, along the gradient of a
+The task is like that of figure 2 of the PBT paper (arXiv 1711.09846): reach the maximum, 1.2, by the gradient of a
 surrogate whose two weights, h0 and h1, are the hyperparameters.
 """
 
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-import shoal  # without JAX, which is loaded by what needs it
+import shoal  # does not import JAX
 
 GENERATIONS, STEPS, RATE = 8, 15, 0.02
 
 
 def train(weights: Path, h0: float, h1: float) -> None:
-    """The process of a member: go on from its weights, save them, print their fitness."""
+    """The process of a member: continue from its weights, save them, print their fitness."""
     theta = np.load(weights)
     for _ in range(STEPS):
         theta = theta - 2 * RATE * np.array([h0, h1]) * theta
@@ -27,10 +27,10 @@ def train(weights: Path, h0: float, h1: float) -> None:
 
 
 def generation(evolver: shoal.Evolver, folder: Path) -> dict[int, float]:
-    """Copy, train all members side by side, measure."""
+    """Copy weights, train all members side by side, return their fitness."""
     members = evolver.ask()
     weights = {member["uid"]: folder / f"{member['uid']}.npy" for member in members}
-    before = {uid: path.read_bytes() for uid, path in weights.items()}  # a parent may be a child of another one
+    before = {uid: path.read_bytes() for uid, path in weights.items()}  # a parent may itself be a child
     running = {}
     for member in members:
         uid, parent, hyper = member["uid"], member["copy_from"], member["hyper"]
@@ -39,7 +39,7 @@ def generation(evolver: shoal.Evolver, folder: Path) -> dict[int, float]:
         command = [sys.executable, __file__, str(weights[uid]), str(hyper["h0"]), str(hyper["h1"])]
         running[uid] = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     outputs = {uid: process.communicate()[0] for uid, process in running.items()}
-    # One that failed has no fitness: NaN, so that it copies another one.
+    # A failed process has no fitness: NaN, so that its member copies another one.
     return {uid: float(text) if running[uid].returncode == 0 else float("nan") for uid, text in outputs.items()}
 
 
@@ -53,7 +53,7 @@ def main() -> None:
             evolver.tell(fitness)
             copies = [f"{m['uid']} copies {m['copy_from']}" for m in evolver.ask() if m["copy_from"] is not None]
             print(f"generation {number}: best {np.nanmax(list(fitness.values())):.3f}, {', '.join(copies)}")
-            # Where this file is found at the start, `evolver.load_state_dict(json.loads(...))` goes on.
+            # To resume: `evolver.load_state_dict(json.loads(...))` of this file.
             (Path(place) / "evolver.json").write_text(json.dumps(evolver.state_dict()))
     print(f"the best member reaches {np.nanmax(list(fitness.values())):.4f} of 1.2")
 

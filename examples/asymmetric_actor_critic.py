@@ -1,5 +1,5 @@
-"""An asymmetric actor-critic: the critic sees more than the policy. Observations are a dictionary, of which the experiment
-names the keys of each."""
+"""An asymmetric actor-critic: the critic sees more than the policy. Observations are a dictionary, and the experiment names
+the keys that each of the two sees."""
 
 import jax
 import jax.numpy as jnp
@@ -10,10 +10,10 @@ UPDATES, STEPS, MEMBERS = 60, 64, 4  # of each member, and in each update
 
 
 def luck(size: float = 20.0) -> DeviceEnvironment:
-    """One step: `state`, -1 or 1, says which action has reward 1; luck, -size or size, is added to the reward of both.
+    """One step: `state`, -1 or 1, says which action has reward 1. Luck, -size or size, is added to either reward.
 
-    `privileged_state` tells the luck too: a critic that sees it leaves nothing but merit in the advantage. To one that sees
-    `state` alone a good action looks as bad as a bad one, until a great many of them have been averaged.
+    `privileged_state` also has the luck: a critic that sees it can subtract it, so that the advantage depends on the action
+    alone. For a critic that sees only `state`, luck is noise, which takes a great many steps to average out.
     """
 
     def reset(key):
@@ -30,7 +30,7 @@ def luck(size: float = 20.0) -> DeviceEnvironment:
         return seen(drawn), (drawn, merit), merit + drawn[1], jnp.bool(True), jnp.bool(False)
 
     shapes = {"state": (1,), "privileged_state": (2,)}
-    # In an experiment file these may be others: config: {actor: [...], critic: [...]}
+    # An experiment file may choose other keys: config: {actor: [...], critic: [...]}
     spec = Spec(shapes, "float32", Discrete(2), actor=("state",), critic=("privileged_state",))
     return DeviceEnvironment(spec, reset, step, info=lambda state: {"merit": state[1]})
 

@@ -1,4 +1,4 @@
-"""The cells of a notebook: train until it is good enough, look at what happened, go on."""
+"""The cells of a notebook: train until the champion is good enough, look at what happened, continue."""
 
 from shoal import Callback, Experiment, Generation, load_run, resume, train
 

@@ -1,4 +1,4 @@
-"""An agent of your own: REINFORCE with a linear policy, for one member; Shoal makes a population of it."""
+"""Your own agent: REINFORCE with a linear policy, written for one member; Shoal makes a population of it."""
 
 from typing import Annotated, Any, NamedTuple
 
@@ -12,10 +12,10 @@ GENERATIONS, INTERVAL = 8, 8192
 
 
 class Hyper(NamedTuple):
-    """Numbers that may differ per member: they arrive as arguments, so that evolution can change them at any time."""
+    """Hyperparameters, which may differ per member. They are passed as arguments, so that they can change at any time."""
 
     learning_rate: Annotated[Any, HyperparameterSpec("learning rate of Adam", Range(1e-4, 1.0, "log"))] = 0.01
-    discount: Annotated[Any, HyperparameterSpec("weight of the future", Range(0.5, 0.999, "one_minus_log"))] = 0.99
+    discount: Annotated[Any, HyperparameterSpec("discount factor", Range(0.5, 0.999, "one_minus_log"))] = 0.99
 
 
 def reinforce(spec: Spec, num_envs: int = 8, rollout_length: int = 128) -> Agent:

@@ -1,4 +1,4 @@
-"""An environment of your own as pure JAX functions: it compiles together with learning, which makes it fast."""
+"""Your own environment as pure JAX functions: it is compiled together with the training, which makes it fast."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ GENERATIONS, INTERVAL, EPISODE = 8, 8192, 64
 
 
 def balloon(wind: float = 0.3) -> DeviceEnvironment:
-    """Keep a balloon at height 0. It sees height and speed, and heats or cools; gusts push it about.
+    """Keep a balloon at height 0. It observes height and speed, and heats or cools; gusts push it around.
 
     The arguments of this function are the experiment's env_options.
     """
@@ -23,8 +23,8 @@ def balloon(wind: float = 0.3) -> DeviceEnvironment:
         height, speed, time = state
         speed = 0.9 * speed + 0.1 * action[0] + 0.1 * wind * jax.random.normal(key)
         height, time = height + speed, time + 1
-        reward, lost = -jnp.abs(height), jnp.abs(height) > 5  # lost: the future is worth nothing
-        truncated = time >= EPISODE  # the time limit is not the world's end: learning looks beyond it
+        reward, lost = -jnp.abs(height), jnp.abs(height) > 5  # lost: terminated, no bootstrapping
+        truncated = time >= EPISODE  # the time limit: the value is bootstrapped
         return jnp.stack([height, speed]), (height, speed, time), reward, lost, truncated
 
     action = Box(low=(-2.0,), high=(2.0,))  # actions arrive within these bounds

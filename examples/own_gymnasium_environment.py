@@ -1,4 +1,4 @@
-"""An environment of your own for gymnasium: a class, or a function that makes one. It need not be registered."""
+"""Your own Gymnasium environment: a class, or a function that makes an environment. It need not be registered."""
 
 import gymnasium
 import numpy as np

@@ -1,6 +1,6 @@
-"""An optimiser of other people as an arm of a study: TPE of Optuna asks, runs of single members tell.
+"""An external optimiser as an arm of a study: Optuna's TPE suggests hyperparameters for runs of single members.
 
-It needs `pip install optuna`. Any other will do as well that can be asked for hyperparameters and told what came of them.
+It needs `pip install optuna`. Any optimiser with an ask-and-tell interface works in the same way.
 """
 
 import math
@@ -30,7 +30,7 @@ seeds: 2
 
 
 class Tpe:
-    """The tree-structured Parzen estimator. It asks for the same again when it is given the same seed and told the same."""
+    """The tree-structured Parzen estimator. With the same seed and the same results it suggests the same values again."""
 
     def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -44,13 +44,13 @@ class Tpe:
         return dict(self.trial.params)
 
     def tell(self, hyper: Mapping[str, float], fitness: float) -> None:
-        """`fitness`: the highest that a run with `hyper` has reached; NaN where it has diverged."""
+        """`fitness`: that of the champion of the run with `hyper`; NaN if it has diverged."""
         state = optuna.trial.TrialState.FAIL if math.isnan(fitness) else None
         self.study.tell(self.trial, None if state else fitness, state)
 
 
 def distribution(r: Range) -> optuna.distributions.BaseDistribution:
-    """A range as Optuna has it; it has no scale of its own for discounts."""
+    """A range as an Optuna distribution; Optuna has no scale for discounts."""
     if r.choices is not None:
         return optuna.distributions.CategoricalDistribution(r.choices)
     if r.integer:

@@ -1,4 +1,4 @@
-"""A selector of your own: who copies whom is a function of the members' stats."""
+"""Your own selector: a function of the members' statistics that decides who copies whom."""
 
 from dataclasses import dataclass
 
@@ -12,13 +12,13 @@ GENERATIONS, INTERVAL = 4, 4096
 
 @dataclass(frozen=True)
 class RankLottery:
-    """The worst members copy parents drawn by rank: the best with the highest chance, the middle with a small one."""
+    """The worst members copy parents sampled by rank: the better a member, the higher its probability."""
 
     share: float = 0.5
     """fraction of the population that is replaced"""
 
     def __call__(self, key: tuple[int, ...], stats: PopulationStats, rows: np.ndarray) -> Selection:
-        """`rows`: the members to decide for. A parent is a row as well; one's own: to keep one's weights."""
+        """`rows`: the members to decide for. A parent is a row too; a member that is its own parent keeps its weights."""
         fitness = np.where(np.isfinite(stats.fitness), stats.fitness, -np.inf)  # a diverged member ranks last
         rank = np.argsort(np.argsort(-fitness))  # 0 is the best
         kept = max(1, round(len(rank) * (1 - self.share)))

@@ -1,7 +1,7 @@
-"""PPO in PyTorch, in one file as many people have it; its last part makes it a member of a population.
+"""A typical single-file PPO in PyTorch; its last part makes it a member of a population.
 
 $ python own_trainer.py                                                    # one agent, without Shoal
-$ shoal train --agent own_trainer:OwnPpo --env CartPole-v1 --population 4  # four that learn from one another
+$ shoal train --agent own_trainer:OwnPpo --env CartPole-v1 --population 4  # a population of four
 """
 
 import gymnasium
@@ -64,7 +64,7 @@ class Ppo:
             for i, env in enumerate(self.envs):
                 after, reward[i], terminated, truncated, _ = env.step(action[i].item() + env.action_space.start)
                 self.running[i] += reward[i]
-                if truncated and not terminated:  # it was only cut off: what would have followed has a value
+                if truncated and not terminated:  # a time limit: bootstrap the value
                     reward[i] += self.hyper["gamma"] * self.agent(after[None])[1].item()
                 if terminated or truncated:
                     done[i] = 1
@@ -119,7 +119,7 @@ def main():
     print(f"mean return of the last 20 episodes: {np.mean(returns[-20:]):.0f}")
 
 
-# ------------------------------------- What makes it a member. Nothing above knows of it, and nothing imports Shoal.
+# ------------------------------------- The external trainer. Nothing above depends on it, and nothing imports Shoal.
 
 
 class OwnPpo:
@@ -136,7 +136,7 @@ class OwnPpo:
     def __init__(self, env, env_options, n_envs=4, n_steps=128, epochs=4, minibatches=4, hidden=64):
         self.make_env = lambda: gymnasium.make(env.removeprefix("gym:"), **env_options)
         self.n_envs, self.structure = n_envs, (n_steps, epochs, minibatches, hidden)
-        self.test = self.make_env()  # of its own, so that an evaluation changes nothing
+        self.test = self.make_env()  # separate, so that an evaluation changes nothing
         box, action = self.test.observation_space, self.test.action_space
         if not isinstance(action, gymnasium.spaces.Discrete):
             raise ValueError(f"this PPO needs one choice out of n as action, not {action}")
@@ -176,7 +176,7 @@ class OwnPpo:
         learned = dict(self.ppo.agent.state_dict())
         for i, moments in self.ppo.optimizer.state_dict()["state"].items():
             learned |= {f"adam.{i}.{name}": x for name, x in moments.items()}
-        # Copies, as training goes on in place. PPO has no replay buffer.
+        # Copies, because training changes the arrays in place. PPO has no replay buffer.
         return {name: x.numpy().copy() for name, x in learned.items()}, {}
 
     def set_state(self, state):

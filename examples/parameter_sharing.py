@@ -1,5 +1,5 @@
-"""Parameter sharing over the agents of a parallel environment as PettingZoo has it: each agent is a copy, and one policy
-acts in all of them. It takes any `parallel_env`, such as that of mpe2's simple_spread_v3; `Meeting` stands in for one.
+"""Parameter sharing: one policy for all agents of a parallel PettingZoo environment. Each agent becomes a row of a vector
+environment. It works with any `parallel_env`, such as mpe2's simple_spread_v3; `Meeting` is a small stand-in.
 """
 
 from functools import partial
@@ -16,8 +16,8 @@ BOX, THREE = gymnasium.spaces.Box(-1, 1, (2,), np.float32), gymnasium.spaces.Dis
 
 
 class AgentsAsCopies(AutoResetVectorEnv):
-    """Copies of a parallel environment, one row for each of their agents. An observation ends with the agent's number as
-    one of n, so that agents may do different things. An episode ends for all with the first agent that leaves it.
+    """Copies of a parallel environment, one row for each of their agents. An observation ends with the agent's number as a
+    one-hot vector, so that agents may act differently. An episode ends for all agents when the first one is done.
     """
 
     def __init__(self, make, rows):
@@ -61,7 +61,7 @@ class AgentsAsCopies(AutoResetVectorEnv):
 
 
 def parameter_sharing(make):
-    """The environment of one agent, of which `make` gives parallel environments. In a file: a function that calls this."""
+    """The environment of one agent; `make` makes the parallel environment. In a file: name a function that calls this."""
     env = make()
     agent, count = env.possible_agents[0], len(env.possible_agents)
     width = int(np.prod(env.observation_space(agent).shape)) + count
@@ -70,7 +70,7 @@ def parameter_sharing(make):
 
 
 class Meeting:
-    """Two agents on a line are the better off the nearer they are. In the form of PettingZoo's ParallelEnv."""
+    """Two agents on a line; the nearer they are, the higher the reward. It has the interface of PettingZoo's ParallelEnv."""
 
     metadata, possible_agents = {"name": "meeting"}, ["first", "second"]
     observation_space = {"first": BOX, "second": BOX}.get

@@ -1,7 +1,7 @@
-"""Weights of a shaped reward, which have no default that is any good, tuned by what counts: a sparse success.
+"""The weights of a shaped reward, tuned by a sparse objective: success.
 
-A hand pushes a puck to a goal. Members train with weights of their own; all are measured by how often the puck lies at the
-goal in the end, and, while nobody succeeds, by their return under the weights that the environment has by itself.
+A hand pushes a puck to a goal. Each member trains with its own weights. Fitness is how often the puck is at the goal at the
+end of an episode. As long as no member succeeds, members are ranked by their return with the environment's default weights.
 """
 
 import jax
@@ -15,8 +15,8 @@ WEIGHTS = ("reach", "push", "arrive", "effort")
 
 
 def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: float = 1.0) -> DeviceEnvironment:
-    """The arguments, which are environment parameters, weigh the distances of hand to puck and of puck to goal, being at the
-    goal, and moving."""
+    """The arguments are environment parameters: the weights of the distance from hand to puck, of the distance from puck to
+    goal, of being at the goal, and of moving."""
 
     def observed(hand, puck, goal):
         return jnp.concatenate([hand, puck - hand, goal - puck])
@@ -31,7 +31,7 @@ def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: flo
         hand, time = jnp.clip(hand + SPEED * action, -1.0, 1.0), time + 1
         apart = puck - hand
         distance = jnp.linalg.norm(apart) + 1e-6
-        puck = jnp.clip(puck + apart / distance * jnp.maximum(RADIUS - distance, 0.0), -1.0, 1.0)  # it never sticks
+        puck = jnp.clip(puck + apart / distance * jnp.maximum(RADIUS - distance, 0.0), -1.0, 1.0)  # the hand pushes it
         left = jnp.linalg.norm(goal - puck)
         shaped = reach * distance + push * left + effort * jnp.square(action).sum()
         reward = arrive * (left < NEAR) - 0.1 * shaped
@@ -46,7 +46,7 @@ def puck(reach: float = 1.0, push: float = 1.0, arrive: float = 1.0, effort: flo
 
 
 def main() -> None:
-    weight = {"low": 0.1, "high": 10.0, "scale": "log", "initial": "sampled"}  # two decades: no default is any good
+    weight = {"low": 0.1, "high": 10.0, "scale": "log", "initial": "sampled"}  # no good default is known
     result = train(
         Experiment(
             env=puck,  # its arguments are environment parameters

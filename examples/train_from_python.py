@@ -1,4 +1,4 @@
-"""Train a population from Python, read what came of it, and let its champion act in a loop of gymnasium."""
+"""Train a population from Python, read the result, and let the champion act in a Gymnasium loop."""
 
 import gymnasium
 
@@ -8,7 +8,7 @@ GENERATIONS, INTERVAL = 6, 8192
 
 
 def main() -> None:
-    # The fields are those of an experiment file; space names the hyperparameters that evolve, and their ranges.
+    # The fields are those of an experiment file; `space` is the search space: the tuned hyperparameters and their ranges.
     experiment = Experiment(
         env="CartPole-v1",
         agent="ppo",
