@@ -145,9 +145,8 @@ def _dealt(table: Lineage, values: np.ndarray, bounds: Range) -> Iterator[np.nda
         if len(those := np.flatnonzero(changed[row])):
             picked = all_changes[draw.integers(len(all_changes), size=(SHUFFLES, len(those)))]
             beyond = (now[:, those] + picked - low) % (2 * (high - low))
-            now[:, those] = low + np.minimum(
-                beyond, 2 * (high - low) - beyond
-            )  # reflected at the ends, as explorers do
+            # Reflected at the ends, as explorers do.
+            now[:, those] = low + np.minimum(beyond, 2 * (high - low) - beyond)
         for part in (shares, ~shares) if begins[row].any() else ():
             first = np.flatnonzero(part & begins[row])
             now[:, first] = draw.permuted(np.tile(values[row, first], (SHUFFLES, 1)), axis=1)
