@@ -1,4 +1,5 @@
-"""Workers that are actors of Ray, for real: on two nodes of one machine an actor is killed, and then a node is lost."""
+"""Workers that are actors of Ray: for real, where on two nodes of one machine an actor is killed, and then a node is lost;
+and with a stand-in for Ray."""
 
 from __future__ import annotations
 
@@ -8,9 +9,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
-from support.runs import settings
+from support.messages import Said
+from support.runs import settings, shoal
+
+from shoal.launch.launcher import Crew
 
 PYTHON = os.environ.get("SHOAL_RAY_PYTHON", sys.executable)
 NODES = str(Path(__file__).parents[1] / "support" / "ray_nodes.py")
@@ -35,3 +41,31 @@ def test_an_actor_and_a_node_come_back(tmp_path: Path) -> None:
         run = tmp_path / "w/workers" / name
         rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]
         assert [row["generation"] for row in rows] == [*range(len(rows))] and len(rows) > 5
+
+
+class RayError(Exception):
+    """As Ray's: of an actor that died."""
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
+    """A stand-in for Ray, which is in no interpreter with the other tests."""
+    stand_in = MagicMock(__spec__=importlib.util.spec_from_loader("ray", None))
+    stand_in.exceptions.RayError = RayError
+    monkeypatch.setitem(sys.modules, "ray", stand_in)
+    monkeypatch.delitem(sys.modules, "shoal.launch.ray_actors", raising=False)
+    return stand_in
+
+
+def actors(crew: Crew) -> Any:
+    from shoal.launch.ray_actors import RayActors
+
+    return RayActors(crew)
+
+
+def test_a_cluster_that_cannot_be_had(ray: MagicMock, tmp_path: Path, said: Said) -> None:
+    """Ray says so by exceptions of every kind."""
+    ray.init.side_effect = RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.55.0")
+    outcome = shoal("train", "cartpole", "--workers", 1, "--on", "ray", "--workspace", tmp_path)
+    assert (outcome.code, outcome.out) == (2, "")
+    said(outcome.err)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import ray
 
+from shoal.core.errors import BadInput
 from shoal.launch.launcher import LOST, Crew
 
 
@@ -40,10 +42,15 @@ class RayActors:
     """Actors of the cluster that RAY_ADDRESS names, or that this machine is in; else of one that begins here."""
 
     def __init__(self, crew: Crew):
+        """Raises BadInput where no cluster can be had."""
         self._crew = crew
         self._actors: dict[str, Any] = {}
         self._ends: dict[str, Any] = {}  # references to exit codes
-        ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        try:
+            ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False)
+        except Exception as error:  # of any kind: another version of Ray, a cluster that does not answer
+            why = textwrap.shorten(str(error), 300, placeholder=" ...")
+            raise BadInput(f"--on ray: no cluster can be had: {why}") from error
         flags = os.environ.get("XLA_FLAGS", "")
         if "xla_force_host_platform_device_count" not in flags:  # an actor sees all cores of its node
             flags += f" --xla_force_host_platform_device_count={crew.cpus}"
