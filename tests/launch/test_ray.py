@@ -16,7 +16,7 @@ import pytest
 from support.messages import Said
 from support.runs import settings, shoal
 
-from shoal.launch.launcher import Crew
+from shoal.launch.launcher import LOST, Crew
 
 PYTHON = os.environ.get("SHOAL_RAY_PYTHON", sys.executable)
 NODES = str(Path(__file__).parents[1] / "support" / "ray_nodes.py")
@@ -69,3 +69,14 @@ def test_a_cluster_that_cannot_be_had(ray: MagicMock, tmp_path: Path, said: Said
     outcome = shoal("train", "cartpole", "--workers", 1, "--on", "ray", "--workspace", tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     said(outcome.err)
+
+
+def test_the_log_says_what_ray_knows_of_a_death(ray: MagicMock, tmp_path: Path) -> None:
+    """Such as that the node had no memory left: the worker itself could print nothing."""
+    crew = Crew(tmp_path, 1, ())
+    crew.log("w0").parent.mkdir()
+    ray.wait.return_value = [["reference"], []]
+    ray.get.side_effect = RayError("The node was running low on memory.")
+    (place := actors(crew)).start("w0")
+    assert place.ended("w0") == LOST
+    assert crew.log("w0").read_text() == "The node was running low on memory.\n"

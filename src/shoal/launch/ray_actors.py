@@ -12,6 +12,7 @@ import runpy
 import sys
 import textwrap
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,10 @@ class RayActors:
             return None
         try:
             code = ray.get(self._ends[name])
-        except ray.exceptions.RayError:  # the actor died, or its node
+        except ray.exceptions.RayError as error:  # the actor died, or its node; why, Ray alone may know
             code = LOST
+            with suppress(OSError), self._crew.log(name).open("a") as log:
+                log.write(f"{error}\n")
         ray.kill(self._actors[name])  # gives its cores and GPUs back
         return code
 
