@@ -80,3 +80,18 @@ def test_the_log_says_what_ray_knows_of_a_death(ray: MagicMock, tmp_path: Path) 
     (place := actors(crew)).start("w0")
     assert place.ended("w0") == LOST
     assert crew.log("w0").read_text() == "The node was running low on memory.\n"
+
+
+def test_workers_that_share_a_gpu_share_its_memory(
+    ray: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first one takes three quarters of it."""
+    share = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+
+    def given(gpus: float) -> str | None:
+        actors(Crew(tmp_path, 2, (), gpus=gpus))
+        return ray.remote.call_args.kwargs["runtime_env"]["env_vars"].get(share)
+
+    assert [given(gpus) for gpus in (0, 0.5, 1)] == [None, "0.450", None]
+    monkeypatch.setenv(share, "0.3")
+    assert given(0.5) == "0.3"

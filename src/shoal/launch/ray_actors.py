@@ -55,8 +55,11 @@ class RayActors:
         flags = os.environ.get("XLA_FLAGS", "")
         if "xla_force_host_platform_device_count" not in flags:  # an actor sees all cores of its node
             flags += f" --xla_force_host_platform_device_count={crew.cpus}"
-        needs = {"num_cpus": crew.cpus, "num_gpus": crew.gpus}
-        self._kind = ray.remote(**needs, runtime_env={"env_vars": {"XLA_FLAGS": flags.strip()}})(_Worker)
+        env = {"XLA_FLAGS": flags.strip()}
+        if 0 < crew.gpus < 1:  # several workers share a GPU, of which JAX would take three quarters for the first
+            memory = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+            env[memory] = os.environ.get(memory, f"{0.9 * crew.gpus:.3f}")
+        self._kind = ray.remote(num_cpus=crew.cpus, num_gpus=crew.gpus, runtime_env={"env_vars": env})(_Worker)
 
     def start(self, name: str) -> bool:
         self._actors[name] = actor = self._kind.options(name=f"{self._crew.path}/{name}").remote()
