@@ -609,7 +609,7 @@ def test_full_in_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     outcome = run_full(monkeypatch, Lines, "write", 3, *begin)
     again = f"shoal study {file} --workspace {study}"
     assert outcome.code == 1
-    assert outcome.err == f"shoal: No space left on device; once that is solved, go on with: {again}\n"
+    assert outcome.err == f"shoal: No space left on device; once that is solved, continue with: {again}\n"
     assert len(list(study.glob("runs/pbt/*"))) == 1
     assert shoal(*begin).code == 0
     assert len(list(study.glob("runs/pbt/*/result.json"))) == 2
@@ -648,6 +648,6 @@ def test_full_on_resume(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert shoal(*flags(run, "--quiet", generations=3)).code == 0
     outcome = run_full(monkeypatch, os, "fsync", 0, "resume", str(run), "--generations", "6")
     assert outcome.code == 1
-    assert f"go on with: shoal resume {run}" in outcome.err
+    assert f"continue with: shoal resume {run}" in outcome.err
     assert shoal("resume", run, "--quiet", "--generations", "6").code == 0
     same_run(six, run)

@@ -157,10 +157,10 @@ def test_a_sound_experiment_has_nothing_to_note() -> None:
 @pytest.mark.parametrize(
     ("ends", "size", "time"),
     [
-        ({}, "5 generations of 64 steps each, 1,280 steps in all", "about 6 min 40 s"),
+        ({}, "5 generations of 64 steps each, 1,280 steps in total", "about 6 min 40 s"),
         (
             {"stop": {"patience": 4}},
-            "at most 5 generations of 64 steps each, at most 1,280 steps in all",
+            "at most 5 generations of 64 steps each, at most 1,280 steps in total",
             "at most 6 min",
         ),
         ({"time_limit": 60}, "1 min 0 s in generations of 64 steps each", "at least 1 min 0 s"),
@@ -169,10 +169,10 @@ def test_a_sound_experiment_has_nothing_to_note() -> None:
             "at most 1 min 0 s in generations of 64 steps",
             "at most 1 min 0 s",
         ),
-        ({"budget": 1280}, "at most 5 generations of 64 steps each, 1,280 steps in all", "at most 6 min 40 s"),
+        ({"budget": 1280}, "at most 5 generations of 64 steps each, 1,280 steps in total", "at most 6 min 40 s"),
         (
             {"budget": 1280, "time_limit": 60},
-            "at most 1 min 0 s in generations of 64 steps each, at most 1,280 steps in all",
+            "at most 1 min 0 s in generations of 64 steps each, at most 1,280 steps in total",
             "at most 1 min 0 s",
         ),
         ({"method": "es", "config": {}, "space": {}, "time_limit": 60}, "1 min 0 s in generations of 8 episodes", ""),

@@ -166,7 +166,7 @@ def test_at_many_instants(tmp_path: Path) -> None:
         codes.append(process.returncode)
         if process.returncode == 3:
             *before, last = out.splitlines()
-            how = "interrupted; go on" if (run / "checkpoints").exists() else BEFORE_CHECKPOINT
+            how = "interrupted; continue" if (run / "checkpoints").exists() else BEFORE_CHECKPOINT
             assert (last, err) == (f"{how} with: shoal resume {run}", "")
             assert all(line.startswith("stopping: ") for line in before)
             assert (run / "experiment.yaml").exists()

@@ -41,7 +41,7 @@ def stop(run: Path, signals: Signals, **changes: Any) -> list[str]:
     """A run of six generations, stopped; what it noted."""
     with pytest.raises(Interrupted) as stopped:
         train(tiny(run, generations=6, **changes), [signals])
-    how = "interrupted; go on" if generations(run) else "interrupted before its first checkpoint; start anew"
+    how = "interrupted; continue" if generations(run) else "interrupted before its first checkpoint; start anew"
     assert str(stopped.value) == f"{how} with: shoal resume {quote(str(run))}"
     assert not (run / "result.json").exists()
     return signals.notes
@@ -143,7 +143,7 @@ def test_stopped_before_the_first_checkpoint(six: Path, tmp_path: Path, under_wa
     assert stop(run, Signals(0, "train", under_way=under_way)) == ["stopping: this generation is abandoned"]
     assert not (run / "checkpoints").exists()
     resume(run, callbacks=[again])
-    assert again.notes == ["the run was stopped before its first checkpoint: it starts anew"]
+    assert again.notes == ["the run was stopped before its first checkpoint: it starts from the beginning"]
     same_run(six, run)
 
 
@@ -374,7 +374,7 @@ def test_a_signal_to_the_command(thirty: Path, tmp_path: Path) -> None:
         os.killpg(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (3, "")
-    assert out.endswith(f"interrupted; go on with: shoal resume '{run}'\n")
+    assert out.endswith(f"interrupted; continue with: shoal resume '{run}'\n")
     assert not (run / "result.json").exists()
     done = len(rows(run / "metrics.jsonl"))
     assert 3 <= done < 30
@@ -686,7 +686,7 @@ def test_host_environments_go_on_with_fresh_episodes(tmp_path: Path) -> None:
     before = rows(run / "lineage.jsonl")
     outcome = shoal("resume", run)
     assert (outcome.code, outcome.err) == (0, "")
-    assert "host environments cannot be saved: the run goes on with new episodes" in outcome.out
+    assert "host environments cannot be saved: the run continues with new episodes" in outcome.out
     lineage = rows(run / "lineage.jsonl")
     assert lineage[: len(before)] == before
     assert [(r["generation"], r["uid"]) for r in lineage] == [(g, u) for g in range(4) for u in range(4)]

@@ -165,7 +165,7 @@ def test_a_signal_to_one_rank_stops_all(four: Path, tmp_path: Path) -> None:
     os.kill(ranks_of(path)[1], signal.SIGUSR1)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 3, out + err
-    assert f"go on with: shoal resume {path}" in out
+    assert f"continue with: shoal resume {path}" in out
     done = max(int(p.name) for p in (path / "checkpoints").iterdir() if p.name.isdigit()) + 1
     train(tiny(tmp_path / "whole", **RUN | {"generations": done}))
     one, other = (record(p)["arrays"] for p in (path, tmp_path / "whole"))

@@ -81,7 +81,7 @@ def test_a_study(tmp_path: Path) -> None:
     page = (tmp_path / "out/report.html").read_text()
     linked = [tmp_path / "out" / link for link in re.findall(r'href="(runs/[^"]*)"', page)]
     assert len(linked) == len(found) and all("<!doctype html>" in path.read_text() for path in linked)
-    assert "are not significantly different by 2 seeds" in page and "Performance profiles" in page
+    assert "are not significantly different with 2 seeds" in page and "Performance profiles" in page
     other = shoal("study", file(tmp_path, base=SETTINGS | {"interval": 128}), "--workspace", tmp_path / "out")
     assert other.code == 2 and "holds another study than" in other.err
 
@@ -138,7 +138,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
         during.setattr("shoal.study.scheduler.TensorBoard", lambda: Signals(1, "train"))
         stopped = shoal(*command)
     assert (stopped.code, stopped.err) == (3, "")
-    assert f"interrupted; go on with: shoal study {path} --workspace {tmp_path / 'out'}\n" in stopped.out
+    assert f"interrupted; continue with: shoal study {path} --workspace {tmp_path / 'out'}\n" in stopped.out
     assert [p.name for p in sorted((run / "checkpoints").glob("[0-9]*"))] == ["00000000", "00000001"]
     before = began(run)
     assert shoal(*command).code == 0
@@ -201,7 +201,7 @@ def test_a_signal_while_a_run_is_claimed_is_heard(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr("shoal.study.scheduler.Lease", Claim)
     stopped = shoal("study", file(tmp_path), "--workspace", tmp_path / "out")
-    assert stopped.code == 3 and "go on with: shoal study" in stopped.out
+    assert stopped.code == 3 and "continue with: shoal study" in stopped.out
     assert (
         not [lease for lease in (tmp_path / "out/leases").rglob("*") if lease.is_file()]
         and not (tmp_path / "out/runs").exists()
@@ -433,7 +433,7 @@ def test_killed_again_and_again_it_ends_as_if_nobody_had(tmp_path: Path) -> None
     at_work(other, study)
     other.send_signal(signal.SIGINT)
     out, err = other.communicate(timeout=120)
-    assert (other.returncode, "go on with: shoal study" in out) == (3, True), out + err
+    assert (other.returncode, "continue with: shoal study" in out) == (3, True), out + err
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     assert shoal(*command).code == 0

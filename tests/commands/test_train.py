@@ -229,7 +229,7 @@ def test_a_run_goes_on_when_nobody_reads(tmp_path: Path, capfd: pytest.CaptureFi
                 main(flags(tmp_path / name))
             assert ended.value.code == 0
         assert (tmp_path / name / "result.json").exists()
-        told = "shoal: output is closed; the run goes on\n"
+        told = "shoal: output is closed; the run continues\n"
         assert capfd.readouterr() == ("", "" if both else told)
 
 

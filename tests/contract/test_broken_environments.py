@@ -220,7 +220,7 @@ def test_later_the_run_can_go_on(gym: str, tmp_path: Path, monkeypatch: pytest.M
     assert outcome.code == 1 and outcome.err.count("\n") == 1
     begin = f"shoal: env: {gym} failed at step: ZeroDivisionError: of my own {OWN}"
     assert outcome.err.startswith(begin)
-    assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {tmp_path / 'r'}\n")
+    assert outcome.err.endswith(f"; once that is solved, continue with: shoal resume {tmp_path / 'r'}\n")
     again = shoal("resume", tmp_path / "r", "--quiet")
     assert (again.code, again.err) == (outcome.code, outcome.err)
 
@@ -233,13 +233,13 @@ def test_without_a_checkpoint_what_was_recorded_stays(
     monkeypatch.setattr(Broken, "ill", "step")
     monkeypatch.setattr(Broken, "since", 2000)
     outcome = shoal(*flags(run, "--quiet", env=gym, generations=500, checkpoint={"every": 400}))
-    assert outcome.code == 1 and outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run}\n")
+    assert outcome.code == 1 and outcome.err.endswith(f"; once that is solved, continue with: shoal resume {run}\n")
     assert Broken.calls == 2000
     assert len(rows(run / "metrics.jsonl")) > 1 and not (run / "checkpoints").exists()
     assert shoal("report", run).code == 0 and load_champion(run).uid in range(4)
     monkeypatch.setattr(Broken, "ill", "")
     again = shoal("resume", run, "--generations", 2)
-    assert again.code == 0 and "before its first checkpoint: it starts anew" in again.out
+    assert again.code == 0 and "before its first checkpoint: it starts from the beginning" in again.out
     assert [row["generation"] for row in rows(run / "metrics.jsonl")] == [0, 1]
 
 
@@ -383,7 +383,7 @@ def test_a_callback_that_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyP
     outcome = shoal("resume", run, "--quiet", "--trust-code", "--generations", 2)
     assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
     assert outcome.err.startswith(f"shoal: env: {env} failed in a callback: ZeroDivisionError: of my own {OWN}")
-    assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run} --trust-code\n")
+    assert outcome.err.endswith(f"; once that is solved, continue with: shoal resume {run} --trust-code\n")
     with pytest.raises(Failed) as failed:
         resume(run, 2, trust_code=True)
     assert isinstance(failed.value.__cause__, BadInput)

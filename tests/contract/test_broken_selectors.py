@@ -96,7 +96,7 @@ def test_a_selector_that_fails_later_keeps_the_checkpoints(tmp_path: Path, ill: 
     outcome = shoal(*flags(run, "--quiet", select=select, generations=4))
     assert outcome.code == 1 and outcome.err.count("\n") == 1, outcome.err
     assert outcome.err.startswith(f"shoal: method.select: {SELECTED[ill]}")
-    assert outcome.err.endswith(f"; once that is solved, go on with: shoal resume {run} --trust-code\n")
+    assert outcome.err.endswith(f"; once that is solved, continue with: shoal resume {run} --trust-code\n")
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["00000000", "00000001"]
     assert {row["parent"] for row in rows(run / "lineage.jsonl")} == {0}
 

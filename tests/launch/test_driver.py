@@ -382,7 +382,7 @@ def test_a_final_selection_that_cannot_be_written_is_repeated(tmp_path: Path, mo
     train(worker(tmp_path, "a", 1))
     with monkeypatch.context() as patch:
         patch.setattr(workspace_selection, "write_file", full)
-        with pytest.raises(Failed, match=f"go on with: shoal resume {tmp_path}/workers/b"):
+        with pytest.raises(Failed, match=f"continue with: shoal resume {tmp_path}/workers/b"):
             train(worker(tmp_path, "b", 1))
     assert train(worker(tmp_path, "b", 1)).already and (tmp_path / "final_selection.json").exists()
 
@@ -526,7 +526,7 @@ def test_for_real(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=200)
     assert (process.returncode, err) == (INTERRUPTED, ""), out
-    assert "worker w0 ended with -9 after" in out and out.endswith("interrupted; the same command goes on\n")
+    assert "worker w0 ended with -9 after" in out and out.endswith("interrupted; run the same command to continue\n")
     done = max(len(file.read_text().splitlines()) for file in files) + 2
     ended = subprocess.run([*COMMAND, *command(done)], cwd=tmp_path, capture_output=True, text=True)
     assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout

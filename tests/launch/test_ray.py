@@ -36,7 +36,7 @@ def test_an_actor_and_a_node_come_back(tmp_path: Path) -> None:
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["code"] == 3, told["out"]
     assert told["out"].count(": started again") >= 2  # Ray itself says more of a node that is lost
-    assert "interrupted; the same command goes on\n" in told["out"]
+    assert "interrupted; run the same command to continue\n" in told["out"]
     for name in ("w0", "w1"):
         run = tmp_path / "w/workers" / name
         rows = [json.loads(row) for row in (run / "metrics.jsonl").read_text().splitlines()]

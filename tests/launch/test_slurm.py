@@ -160,7 +160,7 @@ def test_for_real(slurm: None, tmp_path: Path) -> None:
     assert (job("w1"), len(asked("squeue", "--noheader").splitlines())) == (late, 2)
     assert shoal("stop", space).out.startswith("w0, w1: end after their generation")
     out, _ = second.communicate(timeout=100)
-    assert (second.returncode, out.splitlines()[-1]) == (3, "interrupted; the same command goes on")
+    assert (second.returncode, out.splitlines()[-1]) == (3, "interrupted; run the same command to continue")
     done = max(len(file.read_text().splitlines()) for file in files) + 2
     last = subprocess.run(command(done), cwd=tmp_path, capture_output=True, text=True)
     assert (last.returncode, last.stderr) == (0, ""), last.stdout

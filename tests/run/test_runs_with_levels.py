@@ -161,7 +161,10 @@ def test_a_run_without_levels_has_none(tmp_path: Path) -> None:
         ({"levels": {"train": [5, 5]}}, "levels.train = [5, 5]: are no levels"),
         ({"levels": {"train": 2**31}}, "levels.validation: ends at 2147583648"),
         ({"levels": {}, "env": "support.probes:one_step_value"}, "levels: every episode of"),
-        ({"levels": {}, "env": "gym:CliffWalking-v1"}, "levels: every episode of gym:CliffWalking-v1 begins alike"),
+        (
+            {"levels": {}, "env": "gym:CliffWalking-v1"},
+            "levels: every episode of gym:CliffWalking-v1 has the same initial state",
+        ),
         ({"levels": {}, "agent": "sb3:PPO", "config": {}}, "levels: trainers have environments of their own"),
         (
             {"levels": {}, "fitness": {"source": "training"}},

@@ -241,10 +241,10 @@ def test_an_arm_with_few_runs_says_nothing_of_the_others(tmp_path: Path) -> None
     page(tmp_path, ["alike 0", "alike 1", "low"])
     undo(tmp_path, "low", range(1, 10))
     shown = render(read_results(tmp_path))
-    assert "No two arms are significantly different by 10 seeds." in shown and "Too few seeds" not in shown
+    assert "No two arms are significantly different with 10 seeds." in shown and "Too few seeds" not in shown
     write(tmp_path, "low/1", 11.5)
     shown = render(read_results(tmp_path))
-    assert "No two arms are significantly different by 2 seeds." in shown and "Too few seeds" not in shown
+    assert "No two arms are significantly different with 2 seeds." in shown and "Too few seeds" not in shown
 
 
 def compared(path: Path) -> dict[tuple[str, str], float]:

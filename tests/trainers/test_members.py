@@ -370,7 +370,7 @@ def test_a_process_that_always_dies_ends_the_run_with_its_last_words(tmp_path: P
     edit(run, "after: 10000", "after: 0")
     with pytest.raises(Failed, match="(?s)ended with exit code 7.*these are my last words") as failed:
         resume(run, 2, trust_code=True)
-    assert "go on with: shoal resume" in str(failed.value)
+    assert "continue with: shoal resume" in str(failed.value)
     assert not servers()
 
 
@@ -683,7 +683,7 @@ def test_the_exit_code_of_a_run_whose_trainer_fails(tmp_path: Path, at_once: lis
     assert outcome.code == 2 and not (tmp_path / "r" / "experiment.yaml").exists(), outcome.err
     assert outcome.err.count("\n") == 1 and "\\n" not in outcome.err
     outcome = shoal(*told, "--agent", f"support.trainers:{later[0]}", *few, *later[1:])
-    assert outcome.code == 1 and "go on with: shoal resume" in outcome.err, outcome.err
+    assert outcome.code == 1 and "continue with: shoal resume" in outcome.err, outcome.err
     assert len(rows(tmp_path / "r" / "lineage.jsonl")) == 2
 
 

@@ -93,7 +93,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
         return fail(complaint(log), BAD_INPUT)
     if INTERRUPTED in codes:
         ending(INTERRUPTED)
-        screen.print("interrupted; the same command goes on", soft_wrap=True)
+        screen.print("interrupted; run the same command to continue", soft_wrap=True)
         return INTERRUPTED
     return max(_print_result(path, screen), FAILED if FAILED in codes else DONE)
 

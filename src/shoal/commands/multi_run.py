@@ -35,7 +35,7 @@ def show_study(file: Path, workspace: Path | None, quiet: bool) -> int:
         screen.print(f"report: open {in_shell(write_page(path))}", soft_wrap=True)
         return FAILED if failed else DONE
 
-    again = f"go on with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
+    again = f"continue with: shoal study {in_shell(file)}{f' --workspace {in_shell(workspace)}' if workspace else ''}"
     return until_stopped(work, again)
 
 
@@ -69,7 +69,7 @@ def show_seeds(experiment: Experiment, seeds: Sequence[int], changed: Sequence[s
         diverged = ", ".join(str(seed) for seed, score in zip(seeds, found, strict=True) if not np.isfinite(score))
         return fail(f"there is no champion with seed {diverged}: all members diverged", FAILED)
 
-    return until_stopped(work, "the same command goes on")
+    return until_stopped(work, "run the same command to continue")
 
 
 def show_comparison(runs: Sequence[Path], out: Path, screen: Screen) -> int:

@@ -139,7 +139,7 @@ FLAGS = {
     ),
     **dict.fromkeys(
         ("resume", "load", "restore", "checkpoint", "load_run", "pretrained"),
-        "shoal resume RUN goes on with a run; --init-from RUN begins another with its weights",
+        "shoal resume RUN continues a run; --init-from RUN starts another one from its weights",
     ),
     **dict.fromkeys(("iterations", "num_iterations", "max_iterations"), "write --generations N"),
 }

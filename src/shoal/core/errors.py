@@ -133,7 +133,7 @@ def number_here(field: str, value: object) -> str:
     for name in SCHEDULED:
         if field.endswith(name) and isinstance(value, str) and value.startswith("lin"):
             first = value.removeprefix("linear").removeprefix("lin").strip("_()") or "the first value"
-            return f"for a linear decay to 0 write {first}, and {name}_end_factor: 0 beside it"
+            return f"for a linear decay to 0 write {first}, and {name}_end_factor: 0"
     if field.startswith(f"space.{STRUCTURE}"):
         return CHOOSE
     return NOT_HERE.get(spelt(field.rpartition(".")[2]), "")

@@ -50,7 +50,7 @@ class Interrupted(Exception):
 
     def __str__(self) -> str:
         saved = any((self.run_dir / "checkpoints").glob("[0-9]*"))  # by now: one may have been under way
-        how = "interrupted; go on" if saved else "interrupted before its first checkpoint; start anew"
+        how = "interrupted; continue" if saved else "interrupted before its first checkpoint; start anew"
         return f"{how} with: {to_resume(self.run_dir)}"
 
 
@@ -64,7 +64,7 @@ class Failed(Exception):
 
     def __init__(self, run_dir: Path, error: Exception):
         self.reason = described(error) if isinstance(error, OSError) else str(error)
-        super().__init__(f"{self.reason}; once that is solved, go on with: {to_resume(run_dir)}")
+        super().__init__(f"{self.reason}; once that is solved, continue with: {to_resume(run_dir)}")
         self.run_dir = run_dir
 
 

@@ -193,7 +193,7 @@ class Workspace:
                         f"others may have copied its generation {generation + 1}, and its own files have lost that: "
                         f"they end before generation {first + 1}"
                     )
-                    raise BadField("exchange.worker", problem, "go on under another name", value=self.name)
+                    raise BadField("exchange.worker", problem, "use another name", value=self.name)
 
     # ------------------------------------------------------------------------------------------ reading
 

@@ -195,4 +195,4 @@ class Watch:
             self._say(f"waiting for {missing} for {waited:.0f} s")
         else:
             text = f"waited for {missing} for {waited:.0f} s (exchange.timeout)"
-            self._fail(f"{text}; `shoal resume` goes on from the last checkpoint", FAILED)
+            self._fail(f"{text}; `shoal resume` continues from the last checkpoint", FAILED)

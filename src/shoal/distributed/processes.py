@@ -39,7 +39,7 @@ def workspace_of(experiment: Experiment, run_dir: Path) -> Path:
     workspace = path.parent.parent
     if path != workspace / "workers" / str(worker) or not (workspace / "slots").is_dir():
         place = f"WORKSPACE/workers/{worker}, with WORKSPACE/slots beside"
-        raise BadInput(f"{run_dir} is the run of worker {worker}, which goes on only where it lies in {place}")
+        raise BadInput(f"{run_dir} is the run of worker {worker}, which can be resumed only in {place}")
     return workspace
 
 

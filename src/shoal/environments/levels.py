@@ -111,7 +111,7 @@ def check_levels(environment: Any, env: str, spans: Spans, twin: str = "") -> No
         raise BadField("levels", f"{env} has none", f"{twin} has them" if twin else "")
     begin = _on_the_host if isinstance(environment, HostEnvironment) else _on_the_device
     if all((x == x[:1]).all() for x in begin(environment, spans)):
-        raise BadField("levels", f"every episode of {env} begins alike, so that it has no levels")
+        raise BadField("levels", f"every episode of {env} has the same initial state, so that it has no levels")
 
 
 def _on_the_host(environment: HostEnvironment, spans: Spans) -> list[np.ndarray]:

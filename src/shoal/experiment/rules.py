@@ -62,7 +62,7 @@ RULES = (
     Rule(
         "method",
         lambda e, m: m.ends_members and e.divided,
-        "ends members before the run does, which needs one shard in one process",
+        "stops members during the run, which needs one shard in one process",
         "write method: pbt",
     ),
     Rule(

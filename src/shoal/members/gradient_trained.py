@@ -212,7 +212,7 @@ class GradientTrained(Compiled):
         known = generations * rounded * (population if together else 1)
         if agent.learning_starts > known:
             who = "the members make" if together else "a member makes"
-            made = f"{who} {known} steps in all (generations {generations} x interval {steps})"
+            made = f"{who} {known} steps in total (generations {generations} x interval {steps})"
             raise BadField(
                 "config.learning_starts", f"nothing would ever be learned, for {made}", value=agent.learning_starts
             )

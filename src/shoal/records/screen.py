@@ -42,7 +42,7 @@ class Output(Screen):
         self.quiet = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
         if not self.stderr:
-            Output(stderr=True).print("shoal: output is closed; the run goes on")
+            Output(stderr=True).print("shoal: output is closed; the run continues")
 
 
 def plain_table(*heads: str, **options: Any) -> Table:

@@ -150,7 +150,7 @@ def restore(c: Context, trusted: bool) -> State:
     if newest:
         state = _load(c, int(newest), state)
     else:
-        c.control.note("the run was stopped before its first checkpoint: it starts anew")
+        c.control.note("the run was stopped before its first checkpoint: it starts from the beginning")
     c.processes.check_past(state.done, state.shard.uid)
     c.processes.exchange.broadcast("read")
     if c.leading:
@@ -215,14 +215,14 @@ def _load(c: Context, generation: int, first: State) -> State:
             "time_limit": f"a longer time limit than {totals.seconds:.3g} s with --time-limit",
         }
         raise BadInput(
-            f"{run_dir} has ended with generation {done}; to go on, give it {' and '.join(more[x] for x in ends_by)}"
+            f"{run_dir} has ended with generation {done}; to continue, give it {' and '.join(more[x] for x in ends_by)}"
         )
     if (reached := c.experiment.stop.reached(totals.trend)) and c.files.result():
         field = reached.partition(" ")[0]
         advice = f"raise it with --set {field}=N, or write null for none"
         raise BadInput(f"{run_dir} has reached {reached} in generation {done}; {advice}")
     if not c.plan.kind.resumes_exactly:
-        c.control.note("host environments cannot be saved: the run goes on with new episodes")
+        c.control.note("host environments cannot be saved: the run continues with new episodes")
     return first._replace(
         evolution=run["evolution"],
         candidates=candidates,

@@ -42,7 +42,7 @@ class Pair(NamedTuple):
             improvement = max(self.improvement, 1 - self.improvement)
             found = f"{better} is significantly better than {worse}: probability of improvement {improvement:.0%}"
         else:
-            found = f"{self.one} and {self.other} are not significantly different by {many(self.seeds, 'seed')}"
+            found = f"{self.one} and {self.other} are not significantly different with {many(self.seeds, 'seed')}"
         return f"{found} (p = {self.p:.2g})."
 
 

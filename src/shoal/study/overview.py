@@ -54,7 +54,7 @@ def _abstract(c: Comparison) -> str:
         return f"Too few seeds for any significant difference: {least} of each arm are needed, {done} done{planned}."
     if not c.pairs:
         return "No two arms are compared yet."
-    return f"No two arms are significantly different by {many(min(pair.seeds for pair in c.pairs), 'seed')}."
+    return f"No two arms are significantly different with {many(min(pair.seeds for pair in c.pairs), 'seed')}."
 
 
 def _baseline(study: Study) -> str:

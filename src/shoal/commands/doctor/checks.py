@@ -55,9 +55,9 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
     if not steps:
         yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}")
         return
-    total = f", {most}{e.population * e.generations * steps:,} steps in all"
+    total = f", {most}{e.population * e.generations * steps:,} steps in total"
     if e.budget is not None:
-        total = f", {most}{e.budget:,} steps in all, evaluation included"
+        total = f", {most}{e.budget:,} steps in total, evaluation included"
     elif e.time_limit is not None:
         total = ""
     yield ok("size", f"{what}, {generations} of {plan_text.generation(plan)}{total}")
