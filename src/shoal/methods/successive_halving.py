@@ -39,7 +39,7 @@ class SuccessiveHalving(Pbt):
     last_choice: Literal["t_test", "fitness"] = "t_test"
     """the last tuned member survives if significantly better (t_test), or if fitter (fitness)"""
     race: bool = False
-    """at a rung, members near the cut play more episodes before it is made"""
+    """at a rung, members near the cut play more episodes before the choice"""
 
     ends_members: ClassVar[bool] = True
     title: ClassVar[str] = "successive halving"
