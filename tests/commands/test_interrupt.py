@@ -41,7 +41,7 @@ def compiling(program, traced):
 
 devices.Program._compile = compiling  # no public name, as programs compile by themselves
 """
-BEFORE_CHECKPOINT = "interrupted before its first checkpoint; start anew"
+BEFORE_CHECKPOINT = "interrupted before its first checkpoint; start over"
 AFTER = {  # on the streams of output and of errors
     "train": ("stopping: this generation is abandoned\ninterrupted; start it again\n", ""),
     "evaluate": ("", "shoal: interrupted\n"),

@@ -41,7 +41,7 @@ def stop(run: Path, signals: Signals, **changes: Any) -> list[str]:
     """A run of six generations, stopped; what it noted."""
     with pytest.raises(Interrupted) as stopped:
         train(tiny(run, generations=6, **changes), [signals])
-    how = "interrupted; continue" if generations(run) else "interrupted before its first checkpoint; start anew"
+    how = "interrupted; continue" if generations(run) else "interrupted before its first checkpoint; start over"
     assert str(stopped.value) == f"{how} with: shoal resume {quote(str(run))}"
     assert not (run / "result.json").exists()
     return signals.notes
@@ -394,7 +394,7 @@ def test_a_signal_while_everything_is_compiled(six: Path, tmp_path: Path) -> Non
         os.killpg(process.pid, signal.SIGTERM)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (3, "")
-    assert out.splitlines()[-1] == f"interrupted before its first checkpoint; start anew with: shoal resume {run}"
+    assert out.splitlines()[-1] == f"interrupted before its first checkpoint; start over with: shoal resume {run}"
     assert shoal("resume", run, "--quiet").code == 0
     same_run(six, run)
 

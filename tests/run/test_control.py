@@ -87,6 +87,6 @@ def test_before_there_is_anything_to_resume(tmp_path: Path, monkeypatch: pytest.
 def test_who_is_interrupted_hears_what_a_resume_will_do(tmp_path: Path) -> None:
     """Before the first checkpoint there is nothing to go on with; one may be written while the run ends."""
     ended = Interrupted(tmp_path)
-    assert str(ended) == f"interrupted before its first checkpoint; start anew with: shoal resume {tmp_path}"
+    assert str(ended) == f"interrupted before its first checkpoint; start over with: shoal resume {tmp_path}"
     (tmp_path / "checkpoints/00000000").mkdir(parents=True)
     assert str(ended) == f"interrupted; go on with: shoal resume {tmp_path}"

@@ -50,7 +50,7 @@ class Interrupted(Exception):
 
     def __str__(self) -> str:
         saved = any((self.run_dir / "checkpoints").glob("[0-9]*"))  # by now: one may have been under way
-        how = "interrupted; continue" if saved else "interrupted before its first checkpoint; start anew"
+        how = "interrupted; continue" if saved else "interrupted before its first checkpoint; start over"
         return f"{how} with: {to_resume(self.run_dir)}"
 
 

@@ -119,7 +119,7 @@ class Driver:
         if code == BAD_INPUT and self._is_its_own(worker):
             worker.code = FAILED
             why = complaint(self._crew.log(worker.name))
-            self._note(f"worker {worker.name} cannot go on: it is given up ({why})")
+            self._note(f"worker {worker.name} cannot continue: it is given up ({why})")
         elif code == BAD_INPUT:
             worker.code = code
             self._stop(f"stopping: worker {worker.name} cannot train")
