@@ -89,4 +89,4 @@ def test_who_is_interrupted_hears_what_a_resume_will_do(tmp_path: Path) -> None:
     ended = Interrupted(tmp_path)
     assert str(ended) == f"interrupted before its first checkpoint; start over with: shoal resume {tmp_path}"
     (tmp_path / "checkpoints/00000000").mkdir(parents=True)
-    assert str(ended) == f"interrupted; go on with: shoal resume {tmp_path}"
+    assert str(ended) == f"interrupted; continue with: shoal resume {tmp_path}"
