@@ -306,7 +306,7 @@ tasks:
   pole: {scale: [0, 100]}
   heavy: {env_options: {gravity: 20.0}, scale: [0, 90]}
 seeds: 2
-unequal: true
+unequal_steps: true
 """,
     """base: {env: gym:Pendulum-v1, agent: td3, population: 4, generations: 4, interval: 64}
 arms:

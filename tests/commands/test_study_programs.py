@@ -51,7 +51,7 @@ def test_runs_are_compiled_once_and_equal_those_of_train(
     base, arms = CASES[case]
     base = SETTINGS | base
     file, out = tmp_path / "study.yaml", tmp_path / "out"
-    file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal": True}, sort_keys=False))
+    file.write_text(yaml.safe_dump({"base": base, "arms": arms, "seeds": 2, "unequal_steps": True}, sort_keys=False))
     compiled: list[str] = []
     monkeypatch.setattr(Program, "_compile", noted(compiled, Program._compile))  # no public name: counted where it is
     run_study(file, out, Output(), quiet=True)

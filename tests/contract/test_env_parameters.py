@@ -61,7 +61,7 @@ def swing(theta: float, speed: float, push: float, gravity: float) -> tuple[floa
 
 
 def test_the_env_parameters_of_an_environment() -> None:
-    """What it computes with, under its own names; whole numbers, such as time limits, are none."""
+    """What it computes with, under its own names; integers, such as time limits, are none."""
     assert dict(registry.make("gymnax:Pendulum-v1", {"g": 9}).env_parameters) == {
         **{"max_speed": 8, "max_torque": 2, "dt": 0.05, "g": 9, "m": 1, "l": 1}
     }

@@ -420,7 +420,7 @@ def test_objective_that_is_a_function(score):
 
 
 class Uneven(Score):
-    """Its points are a whole number in some copies only, and its moves are as many as its steps."""
+    """Its points are an integer in some copies only, and its moves are as many as its steps."""
 
     def step(self, action: np.ndarray) -> Any:
         obs, reward, terminated, truncated, _ = super().step(action)

@@ -179,5 +179,5 @@ def test_runs_that_would_differ_by_machine(said: Said) -> None:
     with pytest.raises(BadInput) as caught:
         make_plan(from_dict({"population": "auto"}))
     said(str(caught.value))
-    with pytest.raises(BadInput, match="must be a whole number"):
+    with pytest.raises(BadInput, match="must be an integer"):
         from_dict({"population": "many"})

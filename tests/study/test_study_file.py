@@ -74,7 +74,7 @@ def test_a_replay_of_an_arm_that_tunes_nothing_is_told_before_that_arm_runs(tmp_
     base = {name: value for name, value in SETTINGS.items() if name not in ("config", "method")}
     arms = {"source": {"method": "pbt"} | source, "again": {"replay": "source"}}
     with pytest.raises(BadInput, match="arms.again.replay = source: has no schedule: nothing is tuned there"):
-        budgets(read(file(tmp_path, base=base, arms=arms, unequal=True)))
+        budgets(read(file(tmp_path, base=base, arms=arms, unequal_steps=True)))
 
 
 def test_a_schedule_can_be_replayed(tmp_path: Path) -> None:
@@ -181,5 +181,5 @@ def test_budgets_of_all_steps(tmp_path: Path) -> None:
 
 
 def test_unlike_budgets_where_they_are_wanted(tmp_path: Path) -> None:
-    study = read(file(tmp_path, arms=ARMS | {"long": {"generations": 3}}, unequal=True))
+    study = read(file(tmp_path, arms=ARMS | {"long": {"generations": 3}}, unequal_steps=True))
     assert budgets(study)["", "long"] == 768

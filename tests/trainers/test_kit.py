@@ -163,7 +163,7 @@ def test_another_value_where_limits_are_narrow(values, wrong):
     ],
 )
 def test_another_value_is_one_that_its_range_has(r: dict[str, Any], default: float, other: float) -> None:
-    """Half a whole number is none."""
+    """Half an integer is none."""
     trainee = Trainee(Recipe("none", ""))
     description = {"hyper": {"epochs": default}, "space": {"epochs": r}, "limits": {}, "spec": None}
     vars(trainee)["process"] = SimpleNamespace(description=description)

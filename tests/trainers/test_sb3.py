@@ -162,7 +162,7 @@ def test_it_trains_as_sb3_does(start, tmp_path):
 
 
 def test_returns_are_raw(start):
-    """A step of CartPole is worth 1; normalised rewards are no whole numbers."""
+    """A step of CartPole is worth 1; normalised rewards are not integers."""
     trained = member(start("PPO", n_envs=2, n_steps=64, normalize=True))
     result = trained.train(2, 256)
     returns = [*result.report.returns, *trained.evaluate([1, 2, 2, *range(17)])]

@@ -56,9 +56,9 @@ class PpoHyper(NamedTuple):
     max_gradient_norm: Annotated[
         Any, HyperparameterSpec("gradient clipping: largest global norm of a gradient", least=0)
     ] = 0.5
-    epochs: Annotated[
-        Any, HyperparameterSpec("epochs over each rollout, rounded to a whole number", least=1, most=1e6)
-    ] = 4.0
+    epochs: Annotated[Any, HyperparameterSpec("epochs over each rollout, rounded to an integer", least=1, most=1e6)] = (
+        4.0
+    )
 
 
 @dataclass(frozen=True)

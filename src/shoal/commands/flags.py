@@ -101,11 +101,11 @@ Set = Annotated[
 
 
 def _whole(text: str) -> int:
-    """Parse a whole number: 8192, 8_192 or 1e6."""
+    """Parse an integer: 8192, 8_192 or 1e6."""
     with suppress(ValueError):
         if float(text).is_integer():
             return int(float(text))
-    raise ValueError(shortened(f"{text!r} is not a whole number"))
+    raise ValueError(shortened(f"{text!r} is not an integer"))
 
 
 def _real(text: str) -> float:

@@ -153,7 +153,7 @@ def stop(workspace: Path) -> int:
     from shoal.launch.slurm_jobs import cancel_absent
     from shoal.report.workers import at_work, check_workspace
 
-    check_workspace(workspace, "`shoal stop` has nobody to stop")
+    check_workspace(workspace, "`shoal stop` has no workers to stop")
     names = at_work(workspace)
     stop_workers(workspace)
     if (workspace / "jobs").is_dir():

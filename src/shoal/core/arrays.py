@@ -80,7 +80,7 @@ def is_key(leaf: Any) -> bool:
 
 
 def _storable(path: Any, leaf: Any) -> tuple[str, np.ndarray]:
-    """A name, and a contiguous array of a dtype that safetensors reads back: bfloat16 and its kin as whole numbers."""
+    """A name, and a contiguous array of a dtype that safetensors reads back: bfloat16 and its kin as integers."""
     x = np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
     x, name = np.ascontiguousarray(x).reshape(x.shape), _name(path, x.dtype)
     return name, x.view(f"u{x.itemsize}") if x.dtype.kind == "V" else x

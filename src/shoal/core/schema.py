@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 from shoal.core.errors import BadField, error_context, number_here, unknown
 
 WORDS = {
-    int: "a whole number",
+    int: "an integer",
     float: "a number",
     str: "text",
     bool: "true or false",
@@ -60,7 +60,7 @@ def _hints(kind: type) -> dict[str, Any]:
 def convert(hint: Any, value: Any, place: str) -> Any:
     """Convert `value` to the type of `hint` where that loses nothing. NumPy's numbers and paths count too.
 
-    `Annotated[int, "auto"]` is a whole number, or this word for one that is not known yet; with a function in place of the
+    `Annotated[int, "auto"]` is an integer, or this word for one that is not known yet; with a function in place of the
     word, it is what that makes of the value.
     """
     if get_origin(hint) is Annotated:
@@ -100,7 +100,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
         value = index(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         if base is float:
-            if not abs(value) <= sys.float_info.max:  # NaN is not, and a whole number may be larger than any float
+            if not abs(value) <= sys.float_info.max:  # NaN is not, and an integer may be larger than any float
                 raise BadField(place, "must be a finite number", value=value)
             return float(value)
         if base is int and (isinstance(value, int) or value.is_integer()):
@@ -113,7 +113,7 @@ def convert(hint: Any, value: Any, place: str) -> Any:
 
 
 def at_least(least: int, value: Any, place: str) -> int:
-    """Convert `value` to a whole number. Raises BadInput where that loses something, or where it is below `least`."""
+    """Convert `value` to an integer. Raises BadInput where that loses something, or where it is below `least`."""
     number: int = convert(int, value, place)
     if number < least:
         raise BadField(place, f"must be at least {least}", value=number)

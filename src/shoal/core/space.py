@@ -17,7 +17,7 @@ class Range:
 
     low, high: bounds, both included
     scale:     linear; log (values over decades, low > 0); one_minus_log (discounts and traces: 1 - x over decades)
-    integer:   whole numbers only
+    integer:   integers only
     choices:   instead of bounds: the only values allowed
     ordered:   choices have an order, so that a perturbation changes to a neighbour
     initial:   the initial value of every member, by default as the method says; sampled: also for members that hold the

@@ -41,7 +41,7 @@ class MultiDiscrete:
 class Box:
     """A float32 vector within bounds, as gymnasium's Box; each bound is a tuple [A], and an infinite one is an open end.
 
-    native: the dtype that the environment itself takes; with one of integers, it gets whole numbers
+    native: the dtype that the environment itself takes; with one of integers, it gets integers
     """
 
     low: tuple[float, ...]

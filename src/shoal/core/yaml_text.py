@@ -43,7 +43,7 @@ class _Loader(yaml.SafeLoader):
         except (ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise yaml.MarkedYAMLError(problem=f"{node.value!r} is no {kind}", problem_mark=node.start_mark) from error
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise yaml.MarkedYAMLError(problem="a whole number is beyond 64 bits", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(problem="an integer is beyond 64 bits", problem_mark=node.start_mark)
         return value
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from shoal.core.population import PopulationStats
 from shoal.distributed.exchange import Route
 
-WHOLE = ("uid", "generation", "steps", "episodes")  # whole numbers below 2**53
+WHOLE = ("uid", "generation", "steps", "episodes")  # integers below 2**53
 
 
 def columns(stats: PopulationStats) -> list[str]:

@@ -48,7 +48,7 @@ def atari_options(options: dict[str, Any]) -> AtariOptions:
         least = 0 if name in ("noop_max", "repeat_action_probability") else 1
         sound = type(value) in ((int, float) if kind is float else (kind,))
         if not sound or (kind is not bool and not least <= value <= (1 if kind is float else 2**31 - 1)):
-            wanted = {bool: "true or false", float: "a number from 0 to 1", int: f"a whole number from {least}"}[kind]
+            wanted = {bool: "true or false", float: "a number from 0 to 1", int: f"an integer from {least}"}[kind]
             raise BadField(f"env_options.{name}", f"must be {wanted}", value=f"{value!r}")
     return AtariOptions(**options)
 

@@ -21,7 +21,7 @@ from shoal.core.types import PyTree, TimeStep
 from shoal.core.user_code import attributed
 from shoal.environments.games.tree import Tables
 
-LARGEST = int(np.iinfo(np.int32).max)  # the whole numbers of JAX have 32 bits
+LARGEST = int(np.iinfo(np.int32).max)  # the integers of JAX have 32 bits
 LIMITS = ("max_steps_in_episode", "time_limit", "episode_length")  # options that say how many steps an episode may have
 
 

@@ -21,7 +21,7 @@ from shoal.environments.device import DeviceEnvironment, accepted, adapted, leni
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`.
 
-    Its environment parameters are those of them that are no whole numbers.
+    Its environment parameters are those of them that are not integers.
     """
     gymnax = import_gymnax()
     try:

@@ -27,7 +27,7 @@ BASE = (0,)  # the key that level numbers are folded into: a level is the same i
 
 
 class Span(NamedTuple):
-    """The levels first <= level < end: whole numbers, in compiled programs traced ones."""
+    """The levels first <= level < end: integers, in compiled programs traced ones."""
 
     first: Any
     end: Any

@@ -76,7 +76,7 @@ def _made_once(suite: str, name: str, /, **options: Any) -> Environment:
 def made_by(factory: Callable, made: Any, env: str, options: dict[str, Any]) -> Environment:
     """The environment of the user's own that a factory has made with these options.
 
-    One of gymnasium is opened as its suite would. The arguments of a device environment that are no whole numbers are its
+    One of gymnasium is opened as its suite would. The arguments of a device environment that are not integers are its
     environment parameters, unless it says itself which it has. Raises BadInput.
     """
     if "gymnasium" in sys.modules and isinstance(made, sys.modules["gymnasium"].Env):

@@ -88,7 +88,7 @@ class Shard(Tester, Protocol):
 
     In every generation the run calls `train`, `evaluate`, `stats`, `individuals`, then `apply`.
 
-    uid: whole numbers [N], which name the members; they never change
+    uid: integers [N], which name the members; they never change
     evaluation_steps: environment steps so far that only measured
     compile_seconds: of compiling so far
     """

@@ -169,7 +169,7 @@ class SampledShard(CompiledShard):
 
     def apply(self, decision: Decision | DistributionUpdate, arrived: Mapping[int, PyTree]) -> dict[str, float]:
         if isinstance(decision, Decision):
-            raise BadField("method", "its evolver decides whom members copy, but its learner draws them anew")
+            raise BadField("method", "its evolver decides whom members copy, but its learner samples them anew")
         uid, weights = np.arange(len(decision.weights), dtype=np.uint32), decision.weights.astype(np.float32)
         new, metrics = self._update_distribution(self.population, uid, weights, self._keys[0])
         known = self.population  # its hyperparameters are on this side

@@ -50,13 +50,13 @@ def validate(name: str, r: Range) -> None:
     if r.scale == "one_minus_log" and not 0 <= r.low < r.high < 1:
         fail(f"a one_minus_log scale needs 0 <= low < high < 1, not low = {r.low:g} and high = {r.high:g}")
     if r.integer and not (_whole(r.low) and _whole(r.high)):
-        fail(f"the bounds of an integer must be whole numbers, not low = {r.low} and high = {r.high}")
+        fail(f"integer: true needs integers as bounds, not low = {r.low} and high = {r.high}")
     if not np.less(*_limits(r)):
         fail(f"low = {r.low!r} and high = {r.high!r} hold fewer than two float32 numbers")
     if first is not None and not r.low <= first <= r.high:
         fail(f"initial = {first:g} lies outside low = {r.low:g} and high = {r.high:g}")
     if first is not None and r.integer and not _whole(first):
-        fail(f"initial = {first:g} must be a whole number")
+        fail(f"initial = {first:g} must be an integer")
 
 
 def sample(r: Range, u: np.ndarray) -> np.ndarray:
@@ -97,7 +97,7 @@ def perturb(r: Range, x: np.ndarray, factor: np.ndarray, u: np.ndarray) -> np.nd
 
 
 def shift(r: Range, x: np.ndarray, step: np.ndarray, u: np.ndarray) -> np.ndarray:
-    """Add `step` to `x` in the unit scale and clip; whole numbers and choices as in `perturb`."""
+    """Add `step` to `x` in the unit scale and clip; integers and choices as in `perturb`."""
     if r.choices is not None:
         index, last = _index(r, x), len(r.choices) - 1
         if r.ordered:
@@ -132,7 +132,7 @@ def at_bound(r: Range, x: np.ndarray) -> np.ndarray:
 
 
 def _land(r: Range, x: np.ndarray, moved: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """The valid values nearest to `moved`; a whole number that would remain `x` changes by 1, back at a bound."""
+    """The valid values nearest to `moved`; an integer that would remain `x` changes by 1, back at a bound."""
     y = nearest(r, moved)
     if not r.integer:
         return y

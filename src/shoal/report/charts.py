@@ -18,7 +18,7 @@ from markupsafe import Markup
 from shoal.records.words import short, text
 from shoal.report.rendering import parts
 
-WIDTH, HEIGHT = 2000, 1000  # units of the drawing; whole numbers keep the page small
+WIDTH, HEIGHT = 2000, 1000  # units of the drawing; integers keep the page small
 HIDDEN, MOST = 0.006, 0.5  # lines so near to each other, on so many of their points, are one to the eye
 PERCENT = [(share / 4, f"{25 * share}%") for share in range(5)]  # ticks of an axis of shares
 
@@ -61,7 +61,7 @@ class Axis:
     scale: str = "linear"
     choices: tuple[float, ...] = ()
     words: Sequence[str] = ()  # of the choices, where these are no numbers
-    whole: bool = False  # ticks at whole numbers only
+    whole: bool = False  # ticks at integers only
     short: bool = False  # ticks such as 20k and 1.5M
     named: Sequence[tuple[float, str]] | None = None  # the ticks, as (place, text), where they are no round values
 

@@ -29,7 +29,7 @@ def valid_steps(rollout: Rollout) -> jax.Array:
 def mask_steps(rollout: Rollout, left_out: jax.Array) -> Rollout:
     """Replace the numbers of steps that are `left_out` [T, B] by zeros, and truncate episodes there."""
 
-    def zeros(x: jax.Array) -> jax.Array:  # whole numbers cannot be unusable: images are not copied
+    def zeros(x: jax.Array) -> jax.Array:  # integers cannot be unusable: images are not copied
         return tree.where(left_out, jnp.zeros_like(x), x) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
     cleared = jax.tree.map(zeros, rollout._replace(carry=()))

@@ -61,7 +61,7 @@ def _sections(c: Comparison) -> Iterator[Section]:
         intro = "Generalisation gap: training against validation and test levels."
         yield Section("levels", "Levels", intro, levels(c.results))
     intro = "Performance profiles: the share of runs above each score."
-    yield Section("profile", "Profile", intro, [profile(c.results, c.reached)])
+    yield Section("profile", "Performance profiles", intro, [profile(c.results, c.reached)])
     intro = "All runs; study.csv in the same folder has those that are done."
     yield Section("runs", "Runs", intro, _runs(c.results))
     intro = "The study file, with which shoal study repeats the runs."

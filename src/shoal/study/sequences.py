@@ -34,7 +34,7 @@ class Ask:
     The runs spend what an experiment has: its population times its generations, or its budget. Members learn alone, from
     the ranges that the experiment tunes: where it names none, those that its method would.
 
-    optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, a whole number, and how often
+    optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, an integer, and how often
         it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
         fitness of the run's champion, as it was selected; NaN where the member diverged. It must ask for the same again
         where the seed and what it was given are the same.

@@ -82,7 +82,7 @@ def p_value(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def _rank_sums(ranks: np.ndarray, count: int) -> np.ndarray:
-    """The chance of each sum, from 0, of so many of these whole numbers that are drawn without putting any back."""
+    """The chance of each sum, from 0, of so many of these integers that are drawn without putting any back."""
     ways = np.zeros((count + 1, ranks.sum() + 1))  # to have drawn so many with this sum
     ways[0, 0] = 1
     for rank in ranks:

@@ -77,7 +77,7 @@ class Study:
     significantly different"""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """the pairs of arms that are compared; by default all"""
-    unequal: bool = False
+    unequal_steps: bool = False
     """arms may train for different numbers of steps"""
 
     @property
@@ -243,7 +243,7 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
         found |= {(task, arm): one.steps for arm, one in arms.items()}
         known = [one.steps for one in arms.values() if one.steps == one.steps]
         kinds = len({one.whole for one in arms.values()})
-        if study.unequal or (kinds == 1 and len(known) == len(arms) and max(known) <= min(known) * (1 + ALIKE)):
+        if study.unequal_steps or (kinds == 1 and len(known) == len(arms) and max(known) <= min(known) * (1 + ALIKE)):
             continue
         ways = {
             arm: f"{one.steps:,}{' in all' * (one.whole and kinds > 1)}" if one.steps == one.steps else "not known"
@@ -251,7 +251,9 @@ def budgets(study: Study) -> dict[tuple[str, str], float]:
         }
         steps = ", ".join(f"{arm} {way}" for arm, way in ways.items())
         raise BadField(
-            "arms", f"they train for different numbers of steps ({steps})", "make them equal, or write unequal: true"
+            "arms",
+            f"they train for different numbers of steps ({steps})",
+            "make them equal, or write unequal_steps: true",
         )
     return found
 

@@ -31,7 +31,7 @@ class Trainee:
     python: the interpreter that has the trainer's packages
     steps:  environment steps of an interval; enough for some updates, and for each hyperparameter to matter
     values: another value for some of the hyperparameters; for the others it is half of the default, or twice as much, as
-        near as whole numbers or choices of their range allow
+        near as integers or choices of their range allow
     only:   the hyperparameters to try; all of them by default
     seeded: each episode of an evaluation has its own seed; otherwise all have the first, as where environments can be
         seeded only together

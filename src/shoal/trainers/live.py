@@ -16,7 +16,7 @@ class Live(NamedTuple):
     range:     what is tuned by default, where the default lies in it: lowest, highest, and the scale if it is not linear
     standard:  what means the same in Shoal's own agents, where that has another name there
     factor:    what makes the value there of the one here
-    integer:   whether it is a whole number
+    integer:   whether it is an integer
     """
 
     low: float = 0.0

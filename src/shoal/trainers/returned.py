@@ -131,7 +131,7 @@ def _numbers(given: str, value: Any) -> list[float]:
 def _count(given: str, value: Any) -> int:
     found = _number(given, value)
     if not (found.is_integer() and 0 <= found < 2**53):
-        raise Misreturned(given, value, "which must be a whole number, not below 0")
+        raise Misreturned(given, value, "which must be an integer, not below 0")
     return int(found)
 
 

@@ -114,7 +114,7 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
     for name, r in space.items():
         default = float(plan.defaults[name])
         if (first := r.initial_value) is not None and at_bound(r, np.array([first]))[0]:
-            yield warning(name, f"initial = {first:g} lies at a bound: half of all perturbations are reflected there")
+            yield warning(name, f"initial = {first:g} is at a bound: half of all perturbations are reflected there")
         if r.low is not None and r.high is not None and not r.low <= default <= r.high:
             yield warning(name, f"the default {default:g} lies outside [{r.low:g}, {r.high:g}]")
 
