@@ -117,16 +117,15 @@ def evaluate(
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
-    which = {name: x for name, x in (("episodes", episodes), ("seed", seed), ("levels", levels)) if x is not None}
     if against is not None:
         from shoal.commands.games import show_payoff
 
-        if stochastic or which:
+        if stochastic or any(given is not None for given in (episodes, seed, levels)):
             raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
-        how = {"member": member, "generation": generation, "stochastic": stochastic}
-        outcome = play_episodes(run, trust_code=trust_code, **which, **how)
+        count, first = 100 if episodes is None else episodes, 0 if seed is None else seed
+        outcome = play_episodes(run, count, first, trust_code, levels, member, generation, stochastic)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
     how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
     selected = "" if fitness is None else f"; {text(fitness)} when selected"

@@ -92,7 +92,7 @@ class Driver:
 
     def _start(self) -> None:
         """Start all that are not at work already. Raises OSError, and BadInput where the place refuses one."""
-        found = []
+        found = list[str]()
         for name in self._crew.names:
             (self._started if self._launcher.start(name) else found).append(name)
         if found:
