@@ -410,6 +410,7 @@ def test_status(tmp_path: Path) -> None:
         *("--on ray", "--cpus 2", "--workers 0", "--workers 2 --cpus 2", "--workers 2 --sbatch time=1"),
         *("--workers 2 --worker a", "--workers 2 --run-dir x", "--workers 2 --exchange mpi"),
         "--workers 2 --set exchange.worker=a",
+        *("--workers 2 --on slurm --cpus 0", "--workers 2 --on ray --gpus -1", "--workers 2 --on ray --gpus 1.5"),
         *("--workers 2 --method successive_halving", "--workers 2 --on slurm", "--workers 2 --budget 100"),
     ],
 )
