@@ -620,6 +620,13 @@ def test_workers_are_stopped_from_a_machine_without_slurm(
     said(second)
 
 
+def test_another_cluster_is_named_where_all_commands_of_slurm_hear_it(tmp_path: Path, said: Said) -> None:
+    """squeue would know of no job there: all seemed to have ended, and were submitted again."""
+    with pytest.raises(BadInput) as error:
+        SlurmJobs(Crew(tmp_path, 1, ()), ["partition=main", "clusters=c2"])
+    said(error.value)
+
+
 def test_a_job_in_a_hidden_partition_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It seemed to have ended, and was submitted once more."""
     stand_in(tmp_path, monkeypatch, squeue="""case "$*" in *--all*) echo 7;; esac""", sbatch="echo 8")

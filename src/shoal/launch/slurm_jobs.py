@@ -26,6 +26,10 @@ class SlurmJobs:
     """Jobs that sbatch submits. options: NAME=VALUE of it, such as partition=gpu"""
 
     def __init__(self, crew: Crew, options: Sequence[str]):
+        """Raises BadInput for an option that sbatch alone would know of, and not squeue and scancel."""
+        for name, _, value in (option.partition("=") for option in options):
+            if name in ("cluster", "clusters"):
+                raise BadInput(f"--sbatch {name}={value}: squeue does not know of it; export SLURM_CLUSTERS={value}")
         self._crew, self._folder = crew, crew.path / "jobs"
         gpus = [f"--gres=gpu:{crew.gpus:g}"] if crew.gpus else []
         self._options = [f"--cpus-per-task={crew.cpus}", *gpus, *(f"--{option}" for option in options)]
