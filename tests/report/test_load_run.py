@@ -25,6 +25,10 @@ def path(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", population=6, generations=5, diverged=0.1)
 
 
+def test_one_generation_is_one(tmp_path: Path) -> None:
+    assert repr(load_run(write_run(tmp_path / "run", 2, 1))).endswith(": pbt, 1 generation>")
+
+
 def test_lineage_has_a_row_for_each_member_and_generation(path: Path) -> None:
     table = load_run(path).lineage
     for entry, (_, row) in zip(rows(path / "lineage.jsonl"), table.iterrows(), strict=True):

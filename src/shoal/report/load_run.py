@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from shoal.core.atomic import expanded
+from shoal.records.words import many
 from shoal.report.lineage import MEASURED, count, flat, number
 from shoal.report.palette import BLUE
 from shoal.report.run import Run, read_run
@@ -47,8 +48,8 @@ class LoadedRun:
     _trust_code: bool = False
 
     def __repr__(self) -> str:
-        generations = len(self._run.lineage.generations)
-        return f"<run {self.run_dir}: {self._run.method.name}, {generations} generations>"
+        generations = many(len(self._run.lineage.generations), "generation")
+        return f"<run {self.run_dir}: {self._run.method.name}, {generations}>"
 
     @cached_property
     def lineage(self) -> Table:
