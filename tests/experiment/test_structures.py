@@ -26,6 +26,7 @@ from shoal.report.best import single
 from shoal.report.load_run import load_run
 from shoal.report.run import read_run
 from shoal.run.champion import load_members
+from shoal.run.members import read_members
 from shoal.run.train import resume, train
 
 LAYERS: dict[str, Any] = {"layers": {"choices": [[8], [4, 4]]}}
@@ -84,6 +85,12 @@ def test_a_member_of_another_structure_than_the_champion_is_exported_in_float32(
         with np.load(tmp_path / f"{member.uid}.npz") as arrays:
             layers = {x.shape for x in arrays.values() if x.ndim == 2}
         assert {width for shape in layers for width in shape} >= {*member.experiment.config["layers"]}
+
+
+def test_members_are_in_the_order_of_their_uids(straight: Path) -> None:
+    """As a video shows them; a checkpoint has them by structure."""
+    assert read_members(straight).uid != [0, 1, 2, 3]
+    assert [member.uid for member in load_members(straight)] == [0, 1, 2, 3]
 
 
 def test_people_read_the_choice_and_not_its_place(straight: Path, tmp_path: Path) -> None:

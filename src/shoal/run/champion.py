@@ -197,13 +197,13 @@ def load_champion(
 def load_members(
     run: str | Path, trust_code: bool = False, generation: int | None = None, **given: Any
 ) -> list[Champion]:
-    """Load all members of a run as policies. Raises BadInput if there are none, or if they are not saved.
+    """Load all members of a run as policies, by uid. Raises BadInput if there are none, or if they are not saved.
 
     generation: counted from 0; by default the newest checkpoint
     given: as for `load_champion`
     """
     champion, saved = load_champion(run, trust_code, **given), read_members(expanded(run), generation)
-    return [_member(champion, saved, row) for row in range(len(saved.uid))]
+    return [_member(champion, saved, row) for row in np.argsort(saved.uid).tolist()]
 
 
 def _member(champion: Champion, saved: Saved, row: int) -> Champion:
