@@ -51,7 +51,7 @@ class Launch:
         if self.cpus is not None and self.cpus < 1:
             raise BadInput(f"--cpus {self.cpus}: must be at least 1")
         if not (0 <= self.gpus < 1 or (self.gpus > 0 and self.gpus.is_integer())):
-            raise BadInput(f"--gpus {self.gpus:g}: must be a whole number, or a part of one GPU")
+            raise BadInput(f"--gpus {self.gpus:g}: must be an integer, or a part of one GPU")
         if self.on == "local" and (self.cpus or self.gpus):
             raise BadInput("--cpus and --gpus are for --on ray and slurm; workers here share out all cores and GPUs")
         if self.on != "slurm" and self.sbatch:
