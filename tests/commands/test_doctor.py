@@ -28,7 +28,7 @@ from shoal.commands.doctor.checks import Diagnostic
 from shoal.core.extras import install
 from shoal.core.population import PopulationStats, Selection
 from shoal.core.space import Range
-from shoal.distributed import directory
+from shoal.distributed import directory_probe
 from shoal.experiment.experiment import Checkpoint, Experiment, Fitness, Levels, Stop
 from shoal.experiment.plan import make_plan
 from shoal.records.callback import Start
@@ -543,7 +543,7 @@ def test_a_workspace_that_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         path.write_bytes(data)
         return True
 
-    monkeypatch.setattr(directory.atomic, "create_file", overwrite)
+    monkeypatch.setattr(directory_probe, "create_file", overwrite)
     found = about(checks.processes, exchange={"name": "directory", "workspace": str(tmp_path)})
     assert "of two that create a file one succeeds" in marked(found, "✗")
 

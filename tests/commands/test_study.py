@@ -26,7 +26,7 @@ from support.runs import rows as lines
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
-from shoal.distributed.directory import probe
+from shoal.distributed.directory_probe import probe
 from shoal.distributed.lease import Lease, realm_here
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import dump

@@ -25,8 +25,8 @@ from support.synthetic_run import write_run
 from shoal.commands.launch import _print_result
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, Failed, Interrupted
-from shoal.distributed.directory import stop_workers
 from shoal.distributed.lease import realm_here
+from shoal.distributed.stop_request import stop_workers
 from shoal.experiment.experiment import Experiment, Fitness
 from shoal.launch import driver
 from shoal.launch.driver import Driver, complaint, conclude

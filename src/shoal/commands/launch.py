@@ -153,7 +153,7 @@ def _print_result(path: Path, screen: Screen) -> int:
 
 def stop(workspace: Path) -> int:
     """Ask the workers of a workspace to stop; say who will."""
-    from shoal.distributed.directory import stop_workers
+    from shoal.distributed.stop_request import stop_workers
     from shoal.launch.slurm_jobs import cancel_absent
     from shoal.report.workers import at_work, check_workspace
 

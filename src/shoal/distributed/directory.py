@@ -17,13 +17,9 @@ from __future__ import annotations
 import math
 import os
 import re
-import shutil
-import subprocess
-import sys
-import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -36,10 +32,10 @@ from shoal.core.errors import BadField, BadInput
 from shoal.core.interrupts import Failed
 from shoal.distributed.lease import Lease, ended, void
 from shoal.distributed.rows import to_json
+from shoal.distributed.stop_request import StopRequest
 from shoal.members.devices import host_memory
 
 NAME = re.compile(r"\w[\w.-]{0,63}")
-STOP = "stop"
 
 
 class Lost(Exception):
@@ -55,18 +51,6 @@ class Published(NamedTuple):
     rows: np.ndarray  # float64 [N, C]
     sizes: list[int]  # bytes of each state
     checksums: list[int]
-
-
-class StopRequest:
-    """A request to all workers of a workspace to stop, which is made after this was."""
-
-    def __init__(self, path: Path):
-        self._file = path / STOP
-        self._before = read_or_nothing(self._file)
-
-    @property
-    def made(self) -> bool:
-        return read_or_nothing(self._file) not in ("", self._before)
 
 
 class Workspace:
@@ -278,11 +262,6 @@ class Workspace:
             self._note(why)
 
 
-def stop_workers(path: Path) -> None:
-    """Ask all workers who are at work in a workspace to end after their generation; who joins later is not meant."""
-    atomic.write_file(path / STOP, uuid.uuid4().hex.encode())
-
-
 def is_kept(generation: int, newest: int, keep: int) -> bool:
     """True where a published generation stays: the last `keep`, and of older ones every 2nd, 4th, 8th ..., ever fewer.
 
@@ -290,32 +269,3 @@ def is_kept(generation: int, newest: int, keep: int) -> bool:
     than keep x (1 + log2(G / keep)) of them.
     """
     return generation % (1 << ((newest - generation) // keep).bit_length()) == 0 or newest - generation < keep
-
-
-def probe(path: Path) -> Iterator[tuple[bool, str]]:
-    """Try what workers rely on, in a folder that is removed again: what works and what does not."""
-    place = path / f".probe-{uuid.uuid4().hex}"
-    made = [folder for folder in (path, *path.parents) if not folder.exists()]
-    try:
-        place.mkdir(parents=True)
-        begin = time.perf_counter()
-        atomic.write_file(place / "a", b"1" * 1_000_000)
-        yield True, f"{path} can be written: a megabyte is on disk after {1000 * (time.perf_counter() - begin):.0f} ms"
-        atomic.write_file(place / "a", b"2")
-        once, twice = atomic.create_file(place / "b", b"1"), atomic.create_file(place / "b", b"2")
-        whole = (place / "a").read_bytes() == b"2" and (place / "b").read_bytes() == b"1"
-        yield once and not twice and whole, "a rename replaces, and of two that create a file one succeeds"
-        look = f"import os; print(sorted(n for n in os.listdir({str(place)!r})))"
-        seen = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True).stdout.strip()
-        yield seen == "['a', 'b']", "another process here sees the files at once"
-        os.utime(place / "a", (0, 0))
-        yield (place / "a").stat().st_mtime == 0, "the modification time of a file can be set"
-    except OSError as error:
-        yield False, f"{path} cannot be used: {error.strerror or error}"
-    except BadInput as error:
-        yield False, str(error)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        for folder in made:
-            with suppress(OSError):
-                folder.rmdir()

@@ -19,7 +19,7 @@ from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import BAD_INPUT, DONE, FAILED, INTERRUPTED, described, on_signal
 from shoal.core.yaml_text import plain
-from shoal.distributed.directory import StopRequest, stop_workers
+from shoal.distributed.stop_request import StopRequest, stop_workers
 from shoal.launch.launcher import Crew, Launcher
 from shoal.records.jsonl import last_line
 from shoal.records.screen import Screen

@@ -19,7 +19,8 @@ from shoal.core.atomic import Staging
 from shoal.core.candidates import EARLIER
 from shoal.core.errors import BadInput
 from shoal.core.spec import describe
-from shoal.distributed.directory import is_kept, probe
+from shoal.distributed.directory import is_kept
+from shoal.distributed.directory_probe import probe
 from shoal.experiment import plan_text
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import Plan
