@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional
 
@@ -117,15 +117,17 @@ def evaluate(
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
+    of_episodes = (("episodes", episodes), ("seed", seed), ("levels", levels))
+    given: dict[str, Any] = {name: value for name, value in of_episodes if value is not None}
     if against is not None:
         from shoal.commands.games import show_payoff
 
-        if stochastic or any(given is not None for given in (episodes, seed, levels)):
+        if stochastic or given:
             raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
     with console().status("evaluating"):
-        count, first = 100 if episodes is None else episodes, 0 if seed is None else seed
-        outcome = play_episodes(run, count, first, trust_code, levels, member, generation, stochastic)
+        given |= {"member": member, "generation": generation, "stochastic": stochastic}
+        outcome = play_episodes(run, trust_code=trust_code, **given)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
     how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
     selected = "" if fitness is None else f"; {text(fitness)} when selected"
