@@ -61,7 +61,7 @@ def learner_and_population(actors: int) -> tuple[Any, Any]:
 
     prepare()
     agent = td3(VECTOR, batch_size=BATCH, buffer_size=CAPACITY)
-    learner = CemRl(trained=actors).learner(agent, 2 * actors)
+    learner = CemRl(gradient_members=actors).learner(agent, 2 * actors)
     numbers = learner.agent.hyper._replace(**HYPER)
     hyper = jax.tree.map(lambda x: jnp.full(2 * actors, x, jnp.float32), numbers)
     population = jax.jit(learner.init)(jax.random.key(0), jnp.arange(2 * actors, dtype=jnp.uint32), hyper)

@@ -29,7 +29,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "reacher": {"env": "gymnax:Reacher-misc"},
     "point robot": {"env": "gymnax:PointRobot-misc"},
     "maze": {"env": "gymnax:MetaMaze-misc"},
-    "pendulum": {"env": "Pendulum-v1", "config": {"normalise_rewards": True}},
+    "pendulum": {"env": "Pendulum-v1", "config": {"normalize_rewards": True}},
 }
 CONFIG = {"num_envs": 8, "rollout_length": 128, "num_minibatches": 8}
 SPACE = {

@@ -34,7 +34,7 @@ def main() -> None:
     if options.peer is None:
         print("without --peer: neither workers on Ray nor Ray Tune")
     else:
-        ways["shoal train --workers --on ray"] = [options.peer, *shoal, "--on", "ray"]
+        ways["shoal train --workers --launcher ray"] = [options.peer, *shoal, "--launcher", "ray"]
         numbers = (options.workers, options.population, options.interval)
         ways["Ray Tune's PBT"] = [options.peer, str(TUNE), *map(str, numbers)]
     rows = []

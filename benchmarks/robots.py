@@ -37,7 +37,7 @@ def cell(options: argparse.Namespace) -> dict[str, float]:
         "rollout_length": options.unroll,
         "num_minibatches": options.minibatches,
     }
-    config |= {"layers": options.layers, "normalise_observations": True}
+    config |= {"layers": options.layers, "normalize_observations": True}
     plan = make_plan(
         Experiment(
             env=options.env,

@@ -31,16 +31,16 @@ EXPECTED: dict[str, Callable[[str], bool]] = {
     "own_agent": lambda said: float(said.split()[1]) > 150,
     "own_selector": lambda said: float(said.split()[-3]) > 150,
     "own_trainer": lambda said: last_number(said) > 150,
-    "own_optimiser": lambda said: said.count("0 runs failed") == 1 and last_number(said) > 50,
+    "own_optimizer": lambda said: said.count("0 runs failed") == 1 and last_number(said) > 50,
     "asymmetric_actor_critic": lambda said: float(said.splitlines()[0].split()[-1]) > 0.95 > 0.9 > last_number(said),
     "parameter_sharing": lambda said: last_number(said) > -4,  # at random: about -13
 }
 # How many it leaves, where that is not one; of sequences of runs, each has three or four, and one of all.
-RUNS = {"asymmetric_actor_critic": 2, "ask_and_tell": 0, "own_trainer": 0, "own_optimiser": 2 * (1 + 4 + 5)}
+RUNS = {"asymmetric_actor_critic": 2, "ask_and_tell": 0, "own_trainer": 0, "own_optimizer": 2 * (1 + 4 + 5)}
 # Packages that Shoal does not bring along, and the variable that names an interpreter which has them.
 NEEDS = {
     "own_trainer": ("torch", "SHOAL_TRAINERS_PYTHON"),
-    "own_optimiser": ("optuna", "SHOAL_OPTUNA_PYTHON"),
+    "own_optimizer": ("optuna", "SHOAL_OPTUNA_PYTHON"),
 }
 
 

@@ -45,7 +45,7 @@ generations: 2
 interval: 64
 method:
   name: pbt
-  select: {name: truncation, bottom: 0.25, top: 0.25, donors: above}
+  select: {name: truncation, bottom: 0.25, top: 0.25, parents: above}
   explore: {name: perturb, factors: [0.8, 1.25], resample_probability: 0.1}
   replay: keep
   burn_in: 10
@@ -65,7 +65,7 @@ space:
   clip_range:
     choices: [0.1, 0.2, 0.4]
     ordered: true
-config: {layers: [8], rollout_length: 16, num_envs: 2, num_minibatches: 2, activation: tanh, normalise_observations: true}
+config: {layers: [8], rollout_length: 16, num_envs: 2, num_minibatches: 2, activation: tanh, normalize_observations: true}
 env_options: {max_steps_in_episode: 50, gravity: 9.8}
 """,
     """env: Pendulum-v1
@@ -89,7 +89,7 @@ interval: 64
 generations: 3
 """,
     """env: gym:CartPole-v1
-method: {name: es, optimiser: adam, sigma_decay: 0.99, chunk: 8, adaptive_cap: true}
+method: {name: es, optimizer: adam, sigma_decay: 0.99, chunk: 8, adaptive_cap: true}
 population: 8
 interval: 64
 hyper: {sigma: 0.05, learning_rate: 0.02}
@@ -98,7 +98,7 @@ exchange: {name: directory, workspace: shared/x, worker: one}
 env_options: {max_episode_steps: 50, vectorization: sync}
 """,
     """env: Pendulum-v1
-method: {name: cem_rl, trained: 2, elites: 2, variance: 1e-3, noise_decay: 0.9, mirrored: false}
+method: {name: cem_rl, gradient_members: 2, elites: 2, variance: 1e-3, noise_decay: 0.9, mirrored: false}
 population: 4
 config: {layers: [8], learning_starts: 16, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,
@@ -116,7 +116,7 @@ fitness:
 config: {layers: [8], n_step: 2, network: mlp, learning_starts: 8, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,
     """env: Pendulum-v1
-method: {name: dvd, arms: [0, 0.5], probes: 4, redraw: 2}
+method: {name: dvd, arms: [0, 0.5], num_states: 4, resample_interval: 2}
 population: 3
 config: {layers: [8], learning_starts: 8, buffer_size: 64, batch_size: 8, rollout_length: 8}
 """,

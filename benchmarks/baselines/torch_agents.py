@@ -112,7 +112,7 @@ class TD3(ActorCritic):
     def __init__(self, members: int, device: str = "cpu", rate: float = 1e-3):
         super().__init__(members, device, ACTIONS)
         self.target_policy = copy.deepcopy(self.policy)
-        self.policy_optimiser, self.critic_optimiser = adam([(self.policy, rate)]), adam([(self.critics, rate)])
+        self.policy_optimizer, self.critic_optimizer = adam([(self.policy, rate)]), adam([(self.critics, rate)])
         self.updates = 0
 
     def update(self, batch: Batch, noise: Tensor | None = None) -> Tensor:
@@ -124,13 +124,13 @@ class TD3(ActorCritic):
             target = batch.reward + batch.bootstrap * next_value
         loss = (self.values(self.critics, batch.obs, batch.action) - target).square().mean(-1).sum(0)
         backward(loss.sum(), self.critics)
-        self.critic_optimiser.step()
+        self.critic_optimizer.step()
         self.updates += 1
         if self.updates % 2 == 0:
             action = self.policy(batch.obs).tanh()
             value = self.values(self.critics, batch.obs, action, frozen=self.members)
             backward(-value.mean(-1).sum(), self.policy)
-            self.policy_optimiser.step()
+            self.policy_optimizer.step()
             follow(self.target_policy, self.policy, 0.005)
             follow(self.target_critics, self.critics, 0.005)
         return loss.detach()
@@ -142,7 +142,7 @@ class SAC(ActorCritic):
     def __init__(self, members: int, device: str = "cpu", rate: float = 3e-4):
         super().__init__(members, device, 2 * ACTIONS)
         self.log_temperature = torch.zeros(members, 1, device=device, requires_grad=True)
-        self.optimiser = adam([(self.policy, rate), (self.critics, rate), ([self.log_temperature], rate)])
+        self.optimizer = adam([(self.policy, rate), (self.critics, rate), ([self.log_temperature], rate)])
 
     def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Actions and their log-densities."""
@@ -169,7 +169,7 @@ class SAC(ActorCritic):
         surplus = ACTIONS - log_prob.detach().mean(-1, keepdim=True)  # entropy above its target, minus the actions
         loss = (critic_loss + policy_loss).sum() + (self.log_temperature.exp() * surplus).sum()
         backward(loss, self.policy, self.critics, others=(self.log_temperature,))
-        self.optimiser.step()
+        self.optimizer.step()
         follow(self.target_critics, self.critics, 0.005)
         return critic_loss.detach()
 
@@ -214,7 +214,7 @@ class DQN:
     def __init__(self, members: int, device: str = "cpu", rate: float = 1e-3, period: int = 200):
         self.online = NatureCNN(members, device)
         self.target = copy.deepcopy(self.online)
-        self.optimiser, self.updates, self.period = adam([(self.online, rate)]), 0, period
+        self.optimizer, self.updates, self.period = adam([(self.online, rate)]), 0, period
 
     def update(self, batch: Batch, noise: None = None) -> Tensor:
         """One update; returns the loss [N]."""
@@ -226,7 +226,7 @@ class DQN:
         loss = nn.functional.huber_loss(value, target, reduction="none").mean(-1)
         backward(loss.sum(), self.online)
         self._clip(10.0)
-        self.optimiser.step()
+        self.optimizer.step()
         self.updates += 1
         if self.updates % self.period == 0:
             with torch.no_grad():

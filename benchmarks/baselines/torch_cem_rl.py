@@ -35,8 +35,8 @@ class SharedCritics:
         self.target_policies = copy.deepcopy(self.policies)
         self.critics = MLP(2, (OBSERVATIONS + ACTIONS, *LAYERS, 1), device)
         self.target_critics = copy.deepcopy(self.critics)
-        self.policy_optimisers = [adam([(policy, rate)]) for policy in self.policies]
-        self.critic_optimiser = adam([(self.critics, rate)])
+        self.policy_optimizers = [adam([(policy, rate)]) for policy in self.policies]
+        self.critic_optimizer = adam([(self.critics, rate)])
 
     def values(self, critics: MLP, obs: Tensor, action: Tensor, first: bool = False) -> Tensor:
         """[critics, rows * batch]"""
@@ -57,11 +57,11 @@ class SharedCritics:
             losses.append((value - target).square().mean(-1).sum(0))
         loss = torch.stack(losses).mean()
         backward(loss, self.critics)
-        self.critic_optimiser.step()
-        for batch, policy, optimiser in zip(batches, self.policies, self.policy_optimisers, strict=True):
+        self.critic_optimizer.step()
+        for batch, policy, optimizer in zip(batches, self.policies, self.policy_optimizers, strict=True):
             value = self.values(self.critics, batch.obs, policy(batch.obs).tanh(), first=True)
             backward(-value.unflatten(1, batch.reward.shape).mean(-1).sum(), policy)
-            optimiser.step()
+            optimizer.step()
         for target, policy in zip(self.target_policies, self.policies, strict=True):
             follow(target, policy, TAU)
         follow(self.target_critics, self.critics, TAU)

@@ -67,7 +67,7 @@ def measure(cell: dict) -> dict[str, float]:
                 distribution.log_prob(distribution.sample())
 
     def update() -> None:
-        for agent, optimiser in zip(agents, optimisers, strict=True):
+        for agent, optimizer in zip(agents, optimisers, strict=True):
             for rows in torch.randperm(images).chunk(8):
                 distribution, new = forward(agent, obs[rows])
                 ratio = (distribution.log_prob(action[rows]) - log_prob[rows]).exp()
@@ -76,10 +76,10 @@ def measure(cell: dict) -> dict[str, float]:
                 surrogate = torch.minimum(ratio * gain, ratio.clamp(0.8, 1.2) * gain).mean()
                 error = functional.mse_loss(new, value[rows] + advantage[rows])
                 loss = 0.25 * error - surrogate - 0.01 * distribution.entropy().mean()
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
-                optimiser.step()
+                optimizer.step()
 
     act_time, _ = best(act, cell["seconds"])
     update_time, cpu = best(update, cell["seconds"])

@@ -1,7 +1,7 @@
 """SMAC as an arm of a study (`pip install smac`): Bayesian optimisation with random forests, Lindauer et al. 2022, arXiv
 2109.09831. It looks for places in the unit cube of Shoal's ranges, so that discounts have their own scale there too.
 
-Used as `ask: {optimiser: benchmarks.studies.smac_arm:Smac, runs: 8}`, from the folder that holds `benchmarks`, and with
+Used as `tune: {optimizer: benchmarks.studies.smac_arm:Smac, trials: 8}`, from the folder that holds `benchmarks`, and with
 `PYTHONHASHSEED=0` before the command: SMAC goes through sets, which Python orders otherwise in every process.
 """
 
@@ -23,7 +23,7 @@ from shoal.methods.ranges import values_at
 class Smac:
     """Asks for the same again when it is given the same seed and told the same."""
 
-    def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
+    def __init__(self, space: Mapping[str, Range], seed: int, trials: int):
         if os.environ.get("PYTHONHASHSEED", "random") == "random":
             raise ValueError(
                 "SMAC asks otherwise in every process: start with PYTHONHASHSEED=0, so that a study can go on"
@@ -35,7 +35,7 @@ class Smac:
             places,
             output_directory=Path(tempfile.mkdtemp(prefix="smac-")),
             deterministic=True,
-            n_trials=runs,  # the first quarter of them at random
+            n_trials=trials,  # the first quarter of them at random
             seed=seed,
         )
         self.smac = HyperparameterOptimizationFacade(scenario, None, logging_level=False, overwrite=True)

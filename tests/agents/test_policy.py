@@ -162,7 +162,7 @@ def test_a_population_is_its_members(kind, shape, settings):
 
 
 def test_nothing_is_learned():
-    agent = policy(spec_of("discrete"), layers=(8,), lstm_hidden_size=5, normalise_observations=True)
+    agent = policy(spec_of("discrete"), layers=(8,), lstm_hidden_size=5, normalize_observations=True)
     member = agent.init(jax.random.key(0), agent.hyper)
     obs, ends, number = observations(1, 1, 4), np.zeros((1, 1), bool), np.ones((1, 1), np.float32)
     rollout = Rollout(obs, number.astype(np.int32), number, obs, ends, ends, ())
@@ -174,7 +174,7 @@ def test_nothing_is_learned():
 
 def test_observations_as_far_as_they_are_known():
     """By the statistics that came with the weights, and by nothing as long as there are none."""
-    known, plain = (made("continuous", layers=(8,), normalise_observations=x) for x in (True, False))
+    known, plain = (made("continuous", layers=(8,), normalize_observations=x) for x in (True, False))
     learned, obs = begun(known, scale=5), observations(6, 4)
     np.testing.assert_allclose(
         known.act_deterministic(learned, obs, ())[0], plain.act_deterministic(learned, obs, ())[0], rtol=1e-5
@@ -192,7 +192,7 @@ def test_images_are_normalised_as_shares_of_255():
     images = np.random.default_rng(0).integers(0, 256, (6, 2, 3), np.uint8)
     told = []
     for dtype, obs in (("uint8", images), ("float32", np.float32(images) / 255)):
-        learner = Es().learner(policy(spec_of("continuous", (2, 3), dtype), normalise_observations=True), 2)
+        learner = Es().learner(policy(spec_of("continuous", (2, 3), dtype), normalize_observations=True), 2)
         shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
         first = learner.agent.act_deterministic(shared.policy, obs, ())[0]
         step = Rollout(obs[None], *[None] * 6)
@@ -204,7 +204,7 @@ def test_images_are_normalised_as_shares_of_255():
 
 def test_observations_that_are_not_finite_leave_statistics_alone():
     """One NaN would stay in them for ever, and with it every policy that is drawn around this one."""
-    learner = Es().learner(policy(spec_of("continuous"), layers=(), normalise_observations=True), 2)
+    learner = Es().learner(policy(spec_of("continuous"), layers=(), normalize_observations=True), 2)
     shared = learner.init(jax.random.key(0), jnp.arange(2), jax.tree.map(lambda x: np.ones(2), EsHyper())).shared
     obs = observations(1, 6, 4)
     step = Rollout(np.where(np.arange(6)[:, None] < 4, obs, np.float32(np.nan)), *[None] * 6)

@@ -20,11 +20,11 @@ from shoal.rl.networks import Features
 CASES = [("discrete", True, True), ("discrete", False, False), ("continuous", True, False)]
 
 
-@pytest.mark.parametrize(("actions", "clip_value_loss", "normalise_advantages"), CASES)
-def test_against_the_reference(actions, clip_value_loss, normalise_advantages):
+@pytest.mark.parametrize(("actions", "clip_value_loss", "normalize_advantages"), CASES)
+def test_against_the_reference(actions, clip_value_loss, normalize_advantages):
     """Parameters and losses, by one program for any number of epochs."""
-    agent = linear(actions, clip_value_loss=clip_value_loss, normalise_advantages=normalise_advantages)
-    reference = Reference(agent, actions, clip_value_loss, normalise_advantages)
+    agent = linear(actions, clip_value_loss=clip_value_loss, normalize_advantages=normalize_advantages)
+    reference = Reference(agent, actions, clip_value_loss, normalize_advantages)
     metrics = assert_alike(agent, reference)
     assert 0.1 < metrics["policy/clip_fraction"] < 0.9
     assert -1 < metrics["value/explained_variance"] < 1
@@ -33,7 +33,7 @@ def test_against_the_reference(actions, clip_value_loss, normalise_advantages):
 
 
 def test_zero_epochs_learn_nothing():
-    agent = linear("discrete", clip_value_loss=True, normalise_advantages=True)
+    agent = linear("discrete", clip_value_loss=True, normalize_advantages=True)
     reference = Reference(agent, "discrete", True, True)
     start = begin(agent)
     end = agent.update(start, hyper(agent, epochs=0), reference.rollout, jax.random.key(0))[0]
@@ -63,10 +63,10 @@ def test_it_learns_by_an_auxiliary_loss_as_by_the_entropy_that_it_is():
     np.testing.assert_allclose(metrics["loss/auxiliary"], -0.5 * metrics["policy/entropy"], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("actions", "clip_value_loss", "normalise_advantages"), CASES[1:])
-def test_entropy_coefficient_raises_entropy(actions, clip_value_loss, normalise_advantages):
+@pytest.mark.parametrize(("actions", "clip_value_loss", "normalize_advantages"), CASES[1:])
+def test_entropy_coefficient_raises_entropy(actions, clip_value_loss, normalize_advantages):
     """Nothing to gain (no reward, a discount of zero, a critic of zero), so only the entropy moves the policy."""
-    agent = linear(actions, clip_value_loss=clip_value_loss, normalise_advantages=normalise_advantages)
+    agent = linear(actions, clip_value_loss=clip_value_loss, normalize_advantages=normalize_advantages)
     reference = Reference(agent, actions, True, False)
     params = jax.tree.map(np.float32, reference.unflatten(reference.params))
     params["critic"] = jax.tree.map(np.zeros_like, params["critic"])
@@ -87,7 +87,7 @@ def test_entropy_coefficient_raises_entropy(actions, clip_value_loss, normalise_
 
 def test_a_new_learning_rate_is_the_next_one_used():
     """Two copies, optimiser state and all, with rates 1 and 2: their next step differs by the factor 2."""
-    agent = linear("discrete", clip_value_loss=True, normalise_advantages=True)
+    agent = linear("discrete", clip_value_loss=True, normalize_advantages=True)
     reference = Reference(agent, "discrete", True, True)
     parent = agent.update(begin(agent), hyper(agent, learning_rate=0.5), reference.rollout, jax.random.key(0))[0]
     one, two = (
@@ -101,7 +101,7 @@ def test_a_new_learning_rate_is_the_next_one_used():
 
 def test_observation_statistics_move_after_the_update():
     """The ratio of an unchanged policy is one although its observations are normalised; then statistics take them in."""
-    agent = linear("discrete", normalise_observations=True)
+    agent = linear("discrete", normalize_observations=True)
     rollout = Reference(agent, "discrete", True, True).rollout
     act = jax.jit(agent.act)
     start = begin(agent)
@@ -120,7 +120,7 @@ def test_observation_statistics_move_after_the_update():
 
 def test_rewards_are_divided_by_the_deviation_of_the_return():
     """Of the discounted sum of rewards, at all steps so far; an odd reward is in none. Then they are clipped."""
-    agent = linear("discrete", normalise_rewards=True)
+    agent = linear("discrete", normalize_rewards=True)
     reference, rng, past = Reference(agent, "discrete", False, True), np.random.default_rng(0), []
     r = reference.rollout
     ended = r.terminated | r.truncated
@@ -153,7 +153,14 @@ def test_images(network, shared, memory):
     """Bytes from the environment to one network of policy and critic, or to one each; every layer learns."""
     spec = Spec(shape := (36, 40, 1), "uint8", SPACES["discrete"])
     agent = ppo(
-        spec, network=network, shared=shared, layers=(), num_envs=B, rollout_length=T, num_minibatches=2, **memory
+        spec,
+        network=network,
+        share_features_extractor=shared,
+        layers=(),
+        num_envs=B,
+        rollout_length=T,
+        num_minibatches=2,
+        **memory,
     )
     member = jax.jit(agent.init)(jax.random.key(0), agent.hyper)
     obs = np.random.default_rng(0).integers(256, size=(T, B, *shape), dtype=np.uint8)
@@ -178,12 +185,18 @@ def test_a_shared_network_learns_from_both_losses():
     steps, weights = {}, {"params": {"layers_0": {"kernel": np.float32([[0.5, -1, 0.3], [1, 0.2, -0.4]])}}}
     weights["params"]["layers_0"]["bias"] = np.float32([0.1, 0, -0.2])
     for shared in (True, False):
-        settings = {"layers": (), "num_envs": B, "rollout_length": T, "num_minibatches": 1, "shared": shared}
+        settings = {
+            "layers": (),
+            "num_envs": B,
+            "rollout_length": T,
+            "num_minibatches": 1,
+            "share_features_extractor": shared,
+        }
         agent = ppo(spec, network=lambda spec: nn.Sequential([nn.Dense(3)]), **settings)
         start = agent.init(jax.random.key(0), agent.hyper)
         start.learned.params["networks"][:] = [weights] * (2 - shared)
         values = hyper(agent, learning_rate=1e-3, max_gradient_norm=1e9)
-        moments = jax.jit(agent.update)(start, values, rollout, jax.random.key(0))[0].learned.optimiser[1][0].mu
+        moments = jax.jit(agent.update)(start, values, rollout, jax.random.key(0))[0].learned.optimizer[1][0].mu
         steps[shared] = [flat(x) for x in moments["networks"]]  # Adam's first moment: a tenth of the gradient
     np.testing.assert_allclose(steps[True][0], np.sum(steps[False], 0), rtol=1e-4, atol=1e-6)
     assert (np.abs(steps[False]) > 1e-4).any(1).all()
@@ -219,13 +232,13 @@ def test_minibatches_of_one_step(said):
         num_envs=B,
         rollout_length=T,
         num_minibatches=24,
-        normalise_advantages=False,
+        normalize_advantages=False,
     )
 
 
 def test_the_deviation_of_actions_has_bounds_and_comes_back_from_them():
     """Pushed up by nothing but the entropy, far beyond where actions mean something, and down as soon as that pays."""
-    agent = linear("continuous", normalise_advantages=False)
+    agent = linear("continuous", normalize_advantages=False)
     rollout = Reference(agent, "continuous", True, False).rollout._replace(reward=np.zeros((T, B), np.float32))
     act = jax.jit(agent.act)
     member, obs, key = begin(agent), np.zeros((T, B, 2), np.float32), jax.random.key(0)

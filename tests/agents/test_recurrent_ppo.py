@@ -21,14 +21,16 @@ CASES = [("discrete", True, True), ("continuous", False, True), ("discrete", Fal
 
 
 def recurrent(actions: str = "discrete", **settings: Any) -> Agent:
-    return linear(actions, lstm_hidden_size=UNITS, **{"shared": True, "normalise_advantages": True} | settings)
+    return linear(
+        actions, lstm_hidden_size=UNITS, **{"share_features_extractor": True, "normalize_advantages": True} | settings
+    )
 
 
-@pytest.mark.parametrize(("actions", "shared", "normalise_advantages"), others_slow(CASES, CASES[0]))
-def test_against_the_reference(actions, shared, normalise_advantages):
+@pytest.mark.parametrize(("actions", "shared", "normalize_advantages"), others_slow(CASES, CASES[0]))
+def test_against_the_reference(actions, shared, normalize_advantages):
     """Gradients go back through every step since an episode's beginning."""
-    agent = recurrent(actions, shared=shared, normalise_advantages=normalise_advantages)
-    reference = Reference(agent, actions, False, normalise_advantages)
+    agent = recurrent(actions, share_features_extractor=shared, normalize_advantages=normalize_advantages)
+    reference = Reference(agent, actions, False, normalize_advantages)
     assert len(reference.member(agent).learned.params["recurrent"]) == 2 - shared
     assert_alike(agent, reference)
 

@@ -76,7 +76,7 @@ def test_gradients_are_those_of_numpy(opponents: int) -> None:
     """In so many environments another policy plays one of the players."""
     environment = of_game(Kuhn())
     tables: Any = environment.game
-    agent = ppo(environment.spec, layers=[], rollout_length=T, num_envs=B, num_minibatches=1, normalise_rewards=False)
+    agent = ppo(environment.spec, layers=[], rollout_length=T, num_envs=B, num_minibatches=1, normalize_rewards=False)
     rng = np.random.default_rng(0)
     params = rng.normal(size=(tables.information_state.shape[1] + 1) * 3) * 0.5
     player = Player(params, tables)
@@ -125,7 +125,7 @@ def test_gradients_are_those_of_numpy(opponents: int) -> None:
     reward, never = np.nan_to_num(payoff).astype(np.float32), np.zeros((T, B), bool)
     rollout = Rollout(obs, action.astype(np.int32), reward, (), over, never, acted, bootstrap)
     after, _ = jax.jit(agent.update)(member._replace(learned=learned), hyper, rollout, jax.random.key(1))
-    moments = after.learned.optimiser[1][0].mu  # of Adam, a tenth of the first gradient
+    moments = after.learned.optimizer[1][0].mu  # of Adam, a tenth of the first gradient
     found = [{p[-1].key: x for p, x in jax.tree_util.tree_leaves_with_path(moments[part])} for part in parts]
     gradients = np.concatenate([np.vstack([x["kernel"], x["bias"]]) for x in found], 1) * 10
     np.testing.assert_allclose(gradients, expected, rtol=2e-3, atol=2e-5)

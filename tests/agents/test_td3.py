@@ -22,7 +22,7 @@ SPACE = Box((-2.0, -1.0), (2.0, 3.0))
 HYPER = {"policy_learning_rate": 0.02, "critic_learning_rate": 0.05, "discount": 0.9, "tau": 0.3}
 HYPER |= {"target_noise": 0.5, "noise_clip": 0.3, "policy_delay": 2}
 TARGETS = ("target_policy", "target_critics")
-POLICY = ("policy", "policy_optimiser", *TARGETS)  # what moves only every `policy_delay` updates
+POLICY = ("policy", "policy_optimizer", *TARGETS)  # what moves only every `policy_delay` updates
 
 
 @functools.cache
@@ -128,7 +128,7 @@ def test_policy_and_targets_wait_for_their_turn():
     for i, delay in enumerate([2, 2, 2, 3, 3, 3, 3, 3, 3, 1, 1]):
         end, _ = agent().update(member, hyper(policy_delay=delay), reference.rollout(SPACE, i), jax.random.key(i))
         now = moved(member.learned, end.learned)
-        assert now >= {"critics", "critic_optimiser", "updates"}
+        assert now >= {"critics", "critic_optimizer", "updates"}
         assert now & set(POLICY) in (set(), set(POLICY)), "the policy and all targets move together"
         if "policy" in now:
             turns.append(int(end.learned.updates))

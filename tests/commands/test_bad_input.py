@@ -214,10 +214,10 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         {"method": {"nam": "es"}},
         method("pbt", arms=[0]),
         method("independent", arms=[0]),
-        method("es", optimizer="sgd"),
+        method("es", optimiser="sgd"),
         method("cem_rl", elite=2),
         method("dvd", arm=[0]),
-        method("es", optimiser="adamm"),
+        method("es", optimizer="adamm"),
         method("es", sigma_decay="slow"),
         method("es", sigma_decay=0),
         method("es", learning_rate_decay=1.1),
@@ -226,8 +226,8 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         method("es", adaptive_cap=2),
         method("es", chunk=0),
         method("es", chunk=1.5),
-        method("cem_rl", trained=5),
-        method("cem_rl", trained="all"),
+        method("cem_rl", gradient_members=5),
+        method("cem_rl", gradient_members="all"),
         method("cem_rl", elites=0),
         method("cem_rl", elites=5),
         method("cem_rl", variance=0),
@@ -235,14 +235,14 @@ def but_for_pendulum(changes: dict[str, Any]) -> str | None:
         method("cem_rl", noise_decay=1.5),
         method("cem_rl", mirrored=2),
         method("cem_rl", mirrored=True) | {"population": 5},
-        method("pb2", rows=1),
-        method("pb2", rows=5),
+        method("pb2", window=1),
+        method("pb2", window=5),
         method("successive_halving", eta=1),
         method("dvd", arms=[]),
         method("dvd", arms=[0.5, 1.5]),
         method("dvd", arms=0.5),
-        method("dvd", probes=0),
-        method("dvd", redraw=0),
+        method("dvd", num_states=0),
+        method("dvd", resample_interval=0),
         {"agent": "policy"},
         ES | {"agent": "ppo"},
         CEM | {"agent": "sac"},
@@ -278,7 +278,7 @@ def test_impossible_methods(tmp_path: Path, changes: dict[str, Any], said: Said)
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("select", "keep"), ("explore", "keep"), ("replay", "copy"), ("burn_in", 5)]
+    ("field", "value"), [("select", "none"), ("explore", "none"), ("replay", "copy"), ("burn_in", 5)]
 )
 @pytest.mark.parametrize("name", [name for name, kind in METHODS.items() if not kind().copies])
 def test_what_goes_with_copies_alone(tmp_path: Path, name: str, field: str, value: Any, said: Said) -> None:
@@ -292,7 +292,7 @@ LINES = [
     ("env: gymnax:Pendulum-v1\nmethod: {name: cem_rl,\n  elites: 9}\n", 3),
     ("env: gymnax:Pendulum-v1\nmethod: dvd\nhyper:\n  discount: 0.9\n  diversity: 1\n", 5),
     ("env: CartPole-v1\nmethod: cem_rl\n", 2),
-    ("method:\n  name: es\n  select: keep\n", 3),
+    ("method:\n  name: es\n  select: none\n", 3),
     ("method: es\nagent: ppo\n", 2),
     ("method: es\nfitness:\n  source: training\n", 3),
     ("method: es\npopulation: 5\n", 2),
@@ -450,7 +450,7 @@ def test_flags_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     "words",
     [
         *("evaluate run --episodes ten", "play run --seed x", "toy --seeds 1.5", "report run --port 8080"),
-        *("train cartpole --seeds 1 x", "train cartpole --stop-fitness x", "train --workers 2 --on ray --gpus x"),
+        *("train cartpole --seeds 1 x", "train cartpole --stop-fitness x", "train --workers 2 --launcher ray --gpus x"),
         *(
             "evaluate run --against run --episodes 5",
             "replay run cartpol",

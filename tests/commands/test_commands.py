@@ -67,12 +67,12 @@ def test_help_teaches_names_and_defaults(monkeypatch: pytest.MonkeyPatch) -> Non
         help_text = re.search(rf"--{name} [A-Z]+ (.*?) --", text)
         assert help_text, name
         assert name == "method" or f"(default: {usual[name]})" in help_text[1]
-    for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "keep"):
+    for name in ("truncation", "winner_takes_all", "tournament", "threshold", "t_test", "none"):
         assert name in re.search(r"--select (.*?) --", text)[1]  # type: ignore[index]
     assert "(default: successive_halving where" in text
     for name in ("pbt", "es", "cem_rl", "dvd", "independent"):
         assert name in re.search(r"--method (.*?) --", text)[1]  # type: ignore[index]
-    for name in ("perturb", "resample", "mutate", "gaussian", "keep"):
+    for name in ("perturb", "resample", "mutate", "gaussian", "none"):
         assert name in re.search(r"--explore (.*?) --", text)[1]  # type: ignore[index]
 
 

@@ -361,7 +361,7 @@ def test_a_directory_of_another_experiment(tmp_path: Path, said: Said) -> None:
     worker(tmp_path, "a", generations=1)
     before = sorted(p for p in tmp_path.rglob("*"))
     with pytest.raises(BadInput) as error:
-        worker(tmp_path, None, select="keep", interval=128)
+        worker(tmp_path, None, select="none", interval=128)
     said(error.value)
     assert sorted(p for p in tmp_path.rglob("*")) == before
     worker(tmp_path, "b", generations=1)

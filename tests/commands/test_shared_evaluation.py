@@ -19,7 +19,7 @@ RUN: dict[str, Any] = {
     "population": 16,
     "shards": 4,
     "generations": 12,
-    "config": {"layers": [8], "normalise_observations": True},
+    "config": {"layers": [8], "normalize_observations": True},
 }
 
 pytestmark = pytest.mark.slow

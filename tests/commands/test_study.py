@@ -286,8 +286,8 @@ BANDIT |= {
     "processes": {"count": 1},
 }
 SEQUENCES = {
-    "other": {"ask": {"optimiser": "support.optimisers:Ladder", "runs": 3}},
-    "asked": {"ask": {"optimiser": "support.optimisers:Ladder", "runs": 4}},
+    "other": {"tune": {"optimizer": "support.optimizers:Ladder", "trials": 3}},
+    "asked": {"tune": {"optimizer": "support.optimizers:Ladder", "trials": 4}},
 }
 
 
@@ -377,11 +377,11 @@ def test_it_ends_at_the_analysis_in_which_all_pairs_differ_significantly(tmp_pat
 
 def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
     messages = {
-        "Mute": "ask.optimiser: support.optimisers:Mute failed: NotImplementedError",
+        "Mute": "tune.optimizer: support.optimizers:Mute failed: NotImplementedError",
         "Stray": "its ask gave {'momentum': 1.0}; it must give rate",
         "Ladder": f"it asks for other values than those with which {tmp_path / 'out/runs/Ladder/0/0'} began; let it draw",
     }
-    arms = {name: {"ask": {"optimiser": f"support.optimisers:{name}", "runs": 4}} for name in messages}
+    arms = {name: {"tune": {"optimizer": f"support.optimizers:{name}", "trials": 4}} for name in messages}
     begun = tmp_path / "out/runs/Ladder/0/0"  # as one leaves it that does not draw from its seed
     begun.mkdir(parents=True)
     (begun / "experiment.yaml").write_text(
@@ -394,10 +394,10 @@ def test_an_optimiser_that_fails_is_told(tmp_path: Path) -> None:
 def test_an_optimiser_that_cannot_be_imported_is_told_before_anything_is_trained(tmp_path: Path) -> None:
     arms = {
         "search": {"method": "independent"},
-        "asked": {"ask": {"optimiser": "support.optimisers:Nobody", "runs": 4}},
+        "asked": {"tune": {"optimizer": "support.optimizers:Nobody", "trials": 4}},
     }
     done = shoal("study", file(tmp_path, base=BANDIT, arms=arms), "--workspace", tmp_path / "out")
-    assert done.code == 2 and "arms.asked.ask.optimiser: support.optimisers:Nobody cannot be imported" in done.err
+    assert done.code == 2 and "arms.asked.tune.optimizer: support.optimizers:Nobody cannot be imported" in done.err
     assert len(done.err.splitlines()) == 1 and not (tmp_path / "out").exists()
 
 

@@ -340,7 +340,7 @@ def test_every_selector_and_every_explorer(tmp_path: Path, select: str, explore:
     train(tiny(tmp_path / "r", select=chosen, explore=explore), [watch])
     first, second = watch.events
     parents, inherited = first.parents.uid, first.stats.hyper
-    explored = explore not in ("keep",)
+    explored = explore not in ("none",)
     for name, values in second.stats.hyper.items():
         assert values.tolist() == first.hyper[name].tolist()
         same = values == inherited[name][parents]
@@ -351,7 +351,7 @@ def test_every_selector_and_every_explorer(tmp_path: Path, select: str, explore:
             assert same.all(), name
     copied = parents != np.arange(4)
     assert copied.tolist() == first.copied.tolist()
-    if select == "keep":
+    if select == "none":
         assert not copied.any()
         assert not first.explored.any()
     elif select == "winner_takes_all":
@@ -367,7 +367,7 @@ def test_every_selector_and_every_explorer(tmp_path: Path, select: str, explore:
 
 def test_keep_changes_nothing(tmp_path: Path) -> None:
     run = tmp_path / "r"
-    train(tiny(run, generations=4, select="keep"))
+    train(tiny(run, generations=4, select="none"))
     for row in rows(run / "lineage.jsonl"):
         assert row["parent"] == row["uid"]
         assert not row["explored"]
@@ -378,7 +378,7 @@ def test_keep_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_single_member(tmp_path: Path) -> None:
-    train(tiny(tmp_path / "r", population=1, select="keep"))
+    train(tiny(tmp_path / "r", population=1, select="none"))
     assert [row["uid"] for row in rows(tmp_path / "r/lineage.jsonl")] == [0, 0]
 
 

@@ -255,7 +255,7 @@ def test_what_is_seen_is_told(said: Said) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "settings"), [("ppo", {"normalise_observations": True}), ("td3", {})])
+@pytest.mark.parametrize(("name", "settings"), [("ppo", {"normalize_observations": True}), ("td3", {})])
 def test_a_child_has_what_its_parent_learned_of_every_array(name: str, settings: dict[str, Any]) -> None:
     """Weights and statistics of policy and critic, which see different arrays; environments and memories stay its own."""
     agent = make_agent(name, "continuous", SHAPES, DTYPES, **ASYMMETRIC, **settings)

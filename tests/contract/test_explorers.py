@@ -8,7 +8,7 @@ from support.strategies import CHOICES, INTEGERS, RANGES, SEEDS
 
 from shoal.core.keys import draws
 from shoal.core.space import Range
-from shoal.methods.explore import EXPLORERS, Gaussian, KeepValues, Mutate, Perturb
+from shoal.methods.explore import EXPLORERS, Gaussian, Mutate, NoExploration, Perturb
 from shoal.methods.ranges import sample
 
 VARIANTS = {
@@ -88,7 +88,7 @@ def test_nothing_sticks_to_a_bound(explorer, end):
             freed[name] |= hyper[name] != start[name]
         if all(moved.all() for moved in freed.values()):
             break
-    expected = not isinstance(explorer, KeepValues)
+    expected = not isinstance(explorer, NoExploration)
     assert {name: bool(moved.all()) for name, moved in freed.items()} == dict.fromkeys(SPACE, expected)
 
 
@@ -102,7 +102,7 @@ def test_whole_numbers_and_choices_move_every_time(space, seed):
 
 
 def test_whole_numbers_visit_all_their_values(explorer):
-    if not isinstance(explorer, KeepValues):
+    if not isinstance(explorer, NoExploration):
         hyper, seen = at_the(0), {name: set() for name in DISCRETE}
         for generation in range(80):
             hyper = explorer((4, generation), hyper, SPACE, UID)
@@ -138,7 +138,7 @@ def test_children_of_one_parent_part(explorer):
     hyper, uid = {name: np.ones(60, np.float32) for name in space}, np.arange(60)
     new = explorer((4, 0), hyper, space, uid)
     later = explorer((4, 1), hyper, space, uid)
-    same = isinstance(explorer, KeepValues)
+    same = isinstance(explorer, NoExploration)
     assert (len(set(new["a"].tolist())) == 1) == same
     assert (new["a"].tolist() == new["b"].tolist()) == same
     assert (new["a"].tolist() == later["a"].tolist()) == same

@@ -24,7 +24,7 @@ from shoal.rl.independent import independent
 
 N = 4
 UID = np.array([10, 11, 12, 13])
-SETTINGS = {"ppo": {"normalise_rewards": True}}  # so that a member has something of its own
+SETTINGS = {"ppo": {"normalize_rewards": True}}  # so that a member has something of its own
 MOVED_BY_RATES = {"params", "policy", "critics", "log_temperature"}  # by a gradient, and nothing else
 
 

@@ -50,7 +50,7 @@ OF_AGENT: dict[str, dict[str, Any]] = {
     "td3": PENDULUM,
 }
 HYPER: dict[str, dict[str, float]] = {"cem_rl": {"update_ratio": 0.05}, "dvd": {"update_ratio": 0.25}}
-OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"probes": 5, "redraw": 3}, "schedule": {"rows": [{}]}}
+OPTIONS: dict[str, dict[str, Any]] = {"dvd": {"num_states": 5, "resample_interval": 3}, "schedule": {"rows": [{}]}}
 OPTIONS["mf_pbt"] = {"periods": [1, 2]}
 OPTIONS["successive_halving"] = {"min_members": 4}  # runs whose members end: tests/run/test_members_end.py
 # Values other than usual, where half of that would do nothing.
@@ -276,12 +276,12 @@ def test_diverged_actors_count_nothing_whatever_they_score() -> None:
 RUNS = {name: settings(name) for name in METHODS} | {
     "es, everything": settings(
         "es",
-        **{"adaptive_cap": True, "sigma_decay": 0.9, "chunk": 2, "optimiser": "sgd"},
-        config={"lstm_hidden_size": 4, "normalise_observations": True},
+        **{"adaptive_cap": True, "sigma_decay": 0.9, "chunk": 2, "optimizer": "sgd"},
+        config={"lstm_hidden_size": 4, "normalize_observations": True},
     )
     | {"env": "gymnax:Pendulum-v1"},  # whose returns show the smallest difference
-    "cem_rl, mirrored": settings("cem_rl", mirrored=True, trained=1),
-    "pb2": settings("pb2", config={"normalise_rewards": True}),  # so that members have something of their own
+    "cem_rl, mirrored": settings("cem_rl", mirrored=True, gradient_members=1),
+    "pb2": settings("pb2", config={"normalize_rewards": True}),  # so that members have something of their own
 }
 
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 from support.strategies import INF, NAN, SEEDS, populations
 
 from shoal.core.population import PopulationStats, Selection
-from shoal.methods.select import SELECTORS, KeepWeights, Threshold, Truncation
+from shoal.methods.select import SELECTORS, NoSelection, Threshold, Truncation
 
 VARIANTS = {
     **{name: selector() for name, selector in SELECTORS.items()},
     "truncation_half": Truncation(0.5, 0.5),
-    "truncation_above": Truncation(0.4, donors="above"),
+    "truncation_above": Truncation(0.4, parents="above"),
     "threshold_zero": Threshold(0.0, 0.0),
-    "keep_explore": KeepWeights(explore=True),
+    "none_explore": NoSelection(explore=True),
 }
 MIXED = [3.0, NAN, -2.0, INF, 3.0, 7.5, -INF, 0.0, 7.5, -40.0, 1.0]
 
@@ -98,7 +98,7 @@ def test_where_nobody_is_finite_and_alone_everybody_keeps(stats):
     for name, selector in VARIANTS.items():
         selection = everyone(selector, stats)
         assert selection.parents.tolist() == list(range(n)), name
-        assert selection.explore.tolist() == [selector == KeepWeights(explore=True)] * n, name
+        assert selection.explore.tolist() == [selector == NoSelection(explore=True)] * n, name
 
 
 @given(populations(), SEEDS)

@@ -112,7 +112,7 @@ def test_what_cannot_end_members_refuses_to(changes: dict[str, Any], said: Said)
         ({"population": 4, "method": {"name": "pbt", "default_members": 0.75}}, True),
         ({"population": 2, "method": None, "shards": 2}, True),
         ({"population": 3, "method": {"name": "pbt", "default_members": 0.5}}, False),
-        ({"population": 2, "method": {"name": "pbt", "default_members": 0.5, "select": "keep"}}, False),
+        ({"population": 2, "method": {"name": "pbt", "default_members": 0.5, "select": "none"}}, False),
         ({"population": 2, "method": None}, False),
         ({"population": 2, "method": None} | DIRECTORY, False),
     ],

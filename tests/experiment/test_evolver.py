@@ -51,7 +51,7 @@ def test_it_decides_as_a_run_does(select, explore):
         stats = PopulationStats(uid, np.full(6, generation), steps, *measured, hyper)
         _, (parents, hyper, *_) = reference.decide(derive((seed,), generation, "decide"), (), stats, uid)
         evolver.tell({u: list(returns[u]) for u in (3, 5, 0, 1, 2, 4)}, {u: int(steps[u]) for u in range(6)})
-    assert (copies > 0) == (select != "keep")
+    assert (copies > 0) == (select != "none")
 
 
 def test_it_decides_as_the_record_of_a_run_says(tmp_path):

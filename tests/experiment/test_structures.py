@@ -30,7 +30,7 @@ from shoal.run.members import read_members
 from shoal.run.train import resume, train
 
 LAYERS: dict[str, Any] = {"layers": {"choices": [[8], [4, 4]]}}
-HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "between": "none"}
+HALVING = {"name": "successive_halving", "rungs": [0.4, 0.8], "between_rungs": "none"}
 
 
 def several(run: Path | None = None, **changes: Any) -> Experiment:
@@ -170,7 +170,7 @@ def test_members_of_unequal_rollouts_make_equal_steps() -> None:
 
 def test_exploring_changes_no_structure() -> None:
     """Members that explore in place are recorded with the structure that they have."""
-    plan = make_closed_plan(several(method={"name": "pbt", "select": {"name": "keep", "explore": True}}))
+    plan = make_closed_plan(several(method={"name": "pbt", "select": {"name": "none", "explore": True}}))
     uid = np.arange(16)
     _, hyper = plan.evolver.init((0,), uid)
     stats = PopulationStats(*[uid] * 3, *[np.ones(16)] * 2, uid, hyper)

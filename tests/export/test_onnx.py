@@ -110,7 +110,7 @@ def test_actions_are_held_to_their_range(tmp_path: Path) -> None:
     champion, file = of_ppo(Box((0.0,), (1e-6,))), tmp_path / "narrow.onnx"
     write_onnx(champion, file)
     assert champion.spec is not None
-    other = champion_of(ppo(champion.spec, layers=(8,), normalise_observations=False), champion.spec)
+    other = champion_of(ppo(champion.spec, layers=(8,), normalize_observations=False), champion.spec)
     assert onnx_file.compare(file.read_bytes(), program_of(champion), other) > 0.1
 
 
@@ -135,14 +135,14 @@ def test_against_the_same_by_hand(tmp_path: Path) -> None:
     (action,) = session_of(tmp_path / "policy.onnx").run(["action"], {"obs": obs})
     np.testing.assert_allclose(action, expected, rtol=1e-5, atol=1e-5)
     assert np.ptp(action) > 0.1
-    assert not [name for name in arrays if "critic" in name or "optimiser" in name]  # what nobody acts with
+    assert not [name for name in arrays if "critic" in name or "optimizer" in name]  # what nobody acts with
 
 
 def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
     """Of observations that are dictionaries; nothing is left of what only the critic saw."""
     shapes = {"state": (2,), "privileged_state": (3,), "bytes": (4,)}
     spec = Spec(shapes, dict.fromkeys(shapes, "float32") | {"bytes": "uint8"}, Box((-1.0,), (2.0,)))
-    agent = ppo(spec, layers=(8,), normalise_observations=True, actor=["state", "bytes"])
+    agent = ppo(spec, layers=(8,), normalize_observations=True, actor=["state", "bytes"])
     champion = champion_of(agent, spec)
     assert write_onnx(champion, tmp_path / "policy.onnx") <= 1e-5
     session, random = session_of(tmp_path / "policy.onnx"), np.random.default_rng(2)
@@ -164,7 +164,11 @@ def test_one_input_for_each_array_that_the_policy_sees(tmp_path: Path) -> None:
 def test_an_lstm_asks_for_what_the_policy_remembers(tmp_path: Path) -> None:
     """And not for what the critic does, which sees something else."""
     spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Box((-1.0,), (2.0,)))
-    sees: dict[str, Any] = {"shared": False, "actor": ["state"], "critic": ["state", "privileged_state"]}
+    sees: dict[str, Any] = {
+        "share_features_extractor": False,
+        "actor": ["state"],
+        "critic": ["state", "privileged_state"],
+    }
     champion, file = champion_of(ppo(spec, layers=(8,), lstm_hidden_size=5, **sees), spec), tmp_path / "policy.onnx"
     assert write_onnx(champion, file) <= 1e-5
     session, random = session_of(file), np.random.default_rng(2)

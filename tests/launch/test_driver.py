@@ -407,11 +407,15 @@ def test_status(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("--on ray", "--cpus 2", "--workers 0", "--workers 2 --cpus 2", "--workers 2 --sbatch time=1"),
+        *("--launcher ray", "--cpus 2", "--workers 0", "--workers 2 --cpus 2", "--workers 2 --sbatch time=1"),
         *("--workers 2 --worker a", "--workers 2 --run-dir x", "--workers 2 --exchange mpi"),
         "--workers 2 --set exchange.worker=a",
-        *("--workers 2 --on slurm --cpus 0", "--workers 2 --on ray --gpus -1", "--workers 2 --on ray --gpus 1.5"),
-        *("--workers 2 --method successive_halving", "--workers 2 --on slurm", "--workers 2 --budget 100"),
+        *(
+            "--workers 2 --launcher slurm --cpus 0",
+            "--workers 2 --launcher ray --gpus -1",
+            "--workers 2 --launcher ray --gpus 1.5",
+        ),
+        *("--workers 2 --method successive_halving", "--workers 2 --launcher slurm", "--workers 2 --budget 100"),
     ],
 )
 def test_what_cannot_be(words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:

@@ -28,7 +28,7 @@ GENERATIONS = 1_000_000
     reason="Ray is not installed here, and SHOAL_RAY_PYTHON names no interpreter that has it and Shoal",
 )
 def test_an_actor_and_a_node_come_back(tmp_path: Path) -> None:
-    shoal = [PYTHON, "-m", "shoal", "train", *settings(generations=GENERATIONS), "--workers", "2", "--on", "ray"]
+    shoal = [PYTHON, "-m", "shoal", "train", *settings(generations=GENERATIONS), "--workers", "2", "--launcher", "ray"]
     env = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "RAY_raylet_start_wait_time_s": "300"}
     command = [PYTHON, NODES, *shoal, "--workspace", "w"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
@@ -66,7 +66,7 @@ def actors(crew: Crew) -> Any:
 def test_a_cluster_that_cannot_be_had(ray: MagicMock, tmp_path: Path, said: Said) -> None:
     """Ray says so by exceptions of every kind."""
     ray.init.side_effect = RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.55.0")
-    outcome = shoal("train", "cartpole", "--workers", 1, "--on", "ray", "--workspace", tmp_path)
+    outcome = shoal("train", "cartpole", "--workers", 1, "--launcher", "ray", "--workspace", tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     said(outcome.err)
 

@@ -125,7 +125,7 @@ def test_for_real(slurm: None, tmp_path: Path) -> None:
     """A job is killed, another comes to its time limit; the driver dies and the next one finds both. All are stopped, and
     the same command brings them to their end."""
     space = tmp_path / "w"
-    own = ["--workers", "2", "--on", "slurm", "--workspace", "w", "--sbatch", "partition=main", "time=10"]
+    own = ["--workers", "2", "--launcher", "slurm", "--workspace", "w", "--sbatch", "partition=main", "time=10"]
     files = [space / "workers" / name / "metrics.jsonl" for name in ("w0", "w1")]
 
     def command(generations: int) -> list[str]:

@@ -49,7 +49,7 @@ def test_pendulum_by_an_evolution_strategy(tmp_path):
         generations=100,
         seed=0,
         fitness=Fitness(episodes=8),
-        config={"layers": [64], "normalise_observations": True},
+        config={"layers": [64], "normalize_observations": True},
         hyper={"sigma": 0.3, "learning_rate": 0.2, "weight_decay": 0.0},
     )
     assert found.champion > -250 > CHANCE

@@ -71,7 +71,7 @@ def test_cartpole_balance(env, package, tmp_path):
     """A robot of MuJoCo Playground's, of at most 1000: what has learned nothing gets 160 to 420."""
     pytest.importorskip(package)
     changes = {"population": 2, "generations": 8, "interval": 32_768, "method": "independent", "space": {}}
-    config = {"num_envs": 16, "rollout_length": 64, "num_minibatches": 8, "normalise_observations": True}
+    config = {"num_envs": 16, "rollout_length": 64, "num_minibatches": 8, "normalize_observations": True}
     changes |= {"hyper": {"learning_rate": 1e-3, "discount": 0.995}, "config": config, "final_episodes": 8}
     _, champion = outcome("robots/cartpole-balance", 0, tmp_path, enough=900, env=env, **changes)
     assert champion["mean"] >= 800

@@ -36,7 +36,7 @@ def trained(
 
     Their critics learn raw rewards, so that their values can be told.
     """
-    agent = ppo(environment.spec, layers=(), num_envs=8, rollout_length=8, num_minibatches=2, normalise_rewards=False)
+    agent = ppo(environment.spec, layers=(), num_envs=8, rollout_length=8, num_minibatches=2, normalize_rewards=False)
     values = agent.hyper._asdict() | {"learning_rate": 0.01, "discount": DISCOUNT, "gae_lambda": 0.9} | hyper
     shard = gradient_trained(environment, independent(agent), np.arange(N), 0, EvaluationConfig(fitness, 32))
     shard.begin({name: np.full(N, value, np.float32) for name, value in values.items()})

@@ -146,7 +146,7 @@ class Run:
     """Two generations with a copy between devices, and how they end."""
 
     def __init__(self) -> None:
-        agent = make_agent("ppo", layers=(), normalise_observations=False)  # quick to compile
+        agent = make_agent("ppo", layers=(), normalize_observations=False)  # quick to compile
         self.hyper = hyper_of("ppo", agent, 4)._asdict()
         self.hyper["learning_rate"] = np.float32([1e-3, 2e-3, 3e-3, 4e-3])
         self.shard = gradient_trained(walk(), independent(agent), np.arange(4), 0, EvaluationConfig("training"))
@@ -189,7 +189,7 @@ def test_one_device_and_two_or_eight_give_the_same():
 def test_shards_wait_on_the_host_after_a_resume_too(monkeypatch):
     """Where the device has a memory of its own: members and environments of all that are not at work."""
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    agent = make_agent("ppo", layers=(), normalise_observations=False)._replace(update=learns_nothing)
+    agent = make_agent("ppo", layers=(), normalize_observations=False)._replace(update=learns_nothing)
     setup = Setup(0, EvaluationConfig())
     first = gradient_trained(walk(), independent(agent), np.arange(2), 0, setup.evaluation)
     both = shards.InTurn([first, first.sibling(np.arange(2, 4), setup)], setup)
@@ -307,7 +307,7 @@ def test_learning_is_traced_for_its_metrics_and_for_its_program(tmp_path: Path) 
 @pytest.mark.slow
 def test_the_final_evaluation_plays_the_same_episodes_on_any_number_of_devices(monkeypatch):
     """Also where the members of a run that halves take turns, as many at a time as there are devices."""
-    agent, every, played = make_agent("ppo", layers=(), normalise_observations=False), jax.devices(), []
+    agent, every, played = make_agent("ppo", layers=(), normalize_observations=False), jax.devices(), []
     hyper = hyper_of("ppo", agent, 4)._asdict()
     for count in (1, 2):
         monkeypatch.setattr(jax, "devices", lambda count=count: every[:count])

@@ -24,7 +24,7 @@ OTHERS = {
 }
 OTHERS |= {
     "lstm_hidden_size": 3,
-    "shared": True,
+    "share_features_extractor": True,
     "frame_stack": 2,
     "auxiliary_loss": lambda batch, distribution: batch.value,
 }
@@ -98,7 +98,7 @@ def test_every_field_of_the_agent_tells_structures_apart(field: str) -> None:
 
 def test_methods_with_a_learner_of_their_own_share_with_themselves_alone() -> None:
     es: dict[str, Any] = {"config": {}}
-    runs = [{"method": {"name": "es"} | options} | es for options in ({}, {"optimiser": "sgd"})]
+    runs = [{"method": {"name": "es"} | options} | es for options in ({}, {"optimizer": "sgd"})]
     assert structures(*runs, *({"seed": 1} | run for run in runs)) == 2
 
 

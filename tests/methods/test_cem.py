@@ -258,8 +258,8 @@ def test_number_of_updates(steps, last, ratio, count):
     ("members", "options"),
     [
         (5, {"mirrored": True}),
-        (6, {"trained": 7}),
-        (6, {"trained": -1}),
+        (6, {"gradient_members": 7}),
+        (6, {"gradient_members": -1}),
         (6, {"variance": 0.0}),
         (6, {"noise_end": -1e-5}),
         (6, {"noise_decay": 1.5}),

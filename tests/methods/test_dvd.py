@@ -56,7 +56,7 @@ def volume(policies: list[Any], states: np.ndarray) -> float:
 def test_dvd_against_the_reference(weight):
     """(1 - w) times the values and w times the volume, with probes, new ones for every second of four updates, and batches
     out of the one memory."""
-    made = made_dvd(probes=5, redraw=2)
+    made = made_dvd(num_states=5, resample_interval=2)
     start = begin(made, diversity=weight, update_ratio=4 / (T * B), policy_delay=1.0)
     expected = Reference(
         start.members.learned, start.shared.critic, 1 - weight, lambda p, states: weight * volume(p, states)
@@ -90,7 +90,7 @@ def test_dvd_against_the_reference(weight):
 @pytest.mark.slow
 def test_one_that_diverges_does_not_take_the_others_along():
     """Its actions are NaN, and so are rewards of another; the rest learns on, from what is finite, and stays different."""
-    made = made_dvd(probes=5, redraw=2)
+    made = made_dvd(num_states=5, resample_interval=2)
     start = begin(made, diversity=0.4, update_ratio=2 / (T * B), policy_delay=1.0)
     actors, steps = start.members.learned, rollout(0)
     lost = jax.tree.map(lambda x: x.at[0].set(jnp.nan), (actors.policy, actors.target_policy))
@@ -156,7 +156,7 @@ def test_members_begin_apart():
     assert not same(*[jax.tree.map(lambda x, i=i: x[i], policy) for i in (0, 1)])
 
 
-@pytest.mark.parametrize(("options", "members"), [({}, 1), ({"probes": 0}, 3)], ids=shown)
+@pytest.mark.parametrize(("options", "members"), [({}, 1), ({"num_states": 0}, 3)], ids=shown)
 def test_bad_settings_of_dvd(options, members, said):
     with pytest.raises(BadInput) as error:
         Dvd(**options).validate(td3(SPEC, **SETTINGS), members)

@@ -188,7 +188,7 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
     rows, alive, seen = np.arange(M) - 4, np.ones((M, 2), bool), []
     for shape in ((), (1,)):
         for known in (False, True):
-            agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalise_observations=known)
+            agent = policy(Spec(shape, "float32", Discrete(2)), layers=(4,), normalize_observations=known)
             learner = Es("adam", chunk=4).learner(agent, M)
             assert learner.watches == known
         step = Rollout(obs.reshape(M, 2, *shape), *[()] * 6)

@@ -38,16 +38,23 @@ OF_PBT = {"select": "tournament", "explore": "resample", "burn_in": 250}
 UNUSUAL: dict[str, dict[str, Any]] = {
     "pbt": OF_PBT | {"default_members": 0.25},
     "successive_halving": OF_PBT
-    | {"default_members": 0.25, "eta": 3, "min_members": 2, "rungs": [0.1, 0.3, 0.9], "between": "none"}
+    | {"default_members": 0.25, "eta": 3, "min_members": 2, "rungs": [0.1, 0.3, 0.9], "between_rungs": "none"}
     | {"last_choice": "fitness", "race": True},
     "mf_pbt": {"periods": [2, 1], "explore": "resample"},
-    "pb2": OF_PBT | {"rows": 5},
+    "pb2": OF_PBT | {"window": 5},
     "independent": {},
     "schedule": {"rows": [{"sigma": 0.3}]},
-    "es": {"optimiser": "sgd", "sigma_decay": 0.9, "sigma_end": 0.3, "learning_rate_decay": 0.9}
+    "es": {"optimizer": "sgd", "sigma_decay": 0.9, "sigma_end": 0.3, "learning_rate_decay": 0.9}
     | {"learning_rate_end": 0.07, "adaptive_cap": True, "chunk": 1},
-    "cem_rl": {"trained": 1, "elites": 3, "variance": 0.1, "noise_end": 1e-4, "noise_decay": 0.5, "mirrored": True},
-    "dvd": {"arms": [0.1, 0.2, 0.3], "probes": 3, "redraw": 2},
+    "cem_rl": {
+        "gradient_members": 1,
+        "elites": 3,
+        "variance": 0.1,
+        "noise_end": 1e-4,
+        "noise_decay": 0.5,
+        "mirrored": True,
+    },
+    "dvd": {"arms": [0.1, 0.2, 0.3], "num_states": 3, "resample_interval": 2},
 }
 # Those that no decision depends on: see test_an_experiment_says_whose_replay_buffer_a_child_has, test_where_members_begin.
 BEFORE_AND_BESIDE = {"replay", "initial"}
@@ -129,11 +136,11 @@ class Marked:
     ("given", "copies"),
     [
         *[(name, name in ("pbt", "successive_halving", "mf_pbt", "pb2")) for name in METHODS],
-        *[({"name": name, "select": "keep"}, False) for name in ("pbt", "pb2", "successive_halving")],
-        ({"name": "pbt", "select": {"name": "keep", "explore": True}}, False),
-        ({"name": "pbt", "select": {"name": "truncation", "donors": "none"}}, False),
-        ({"name": "pbt", "explore": "keep"}, True),
-        ({"name": "successive_halving", "between": "none"}, False),
+        *[({"name": name, "select": "none"}, False) for name in ("pbt", "pb2", "successive_halving")],
+        ({"name": "pbt", "select": {"name": "none", "explore": True}}, False),
+        ({"name": "pbt", "select": {"name": "truncation", "parents": "none"}}, False),
+        ({"name": "pbt", "explore": "none"}, True),
+        ({"name": "successive_halving", "between_rungs": "none"}, False),
         pytest.param({"name": "pbt", "select": lambda key, stats, rows: Selection(rows, rows < 0)}, True, id="own"),
         pytest.param({"name": "pbt", "select": Marked()}, False, id="own, without copies"),
     ],

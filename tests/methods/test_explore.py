@@ -7,7 +7,7 @@ from support.messages import shown
 
 from shoal.core.errors import BadInput
 from shoal.core.space import Range
-from shoal.methods.explore import Gaussian, KeepValues, Mutate, Perturb, Resample
+from shoal.methods.explore import Gaussian, Mutate, NoExploration, Perturb, Resample
 
 N = 4000
 UID = np.arange(N)
@@ -103,7 +103,7 @@ def test_gaussian_is_clipped():
 
 
 def test_keep():
-    assert np.all(explored(KeepValues(), WIDE, 0.123) == np.float32(0.123))
+    assert np.all(explored(NoExploration(), WIDE, 0.123) == np.float32(0.123))
 
 
 @pytest.mark.parametrize(

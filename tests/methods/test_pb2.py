@@ -142,7 +142,7 @@ def stats(
 
 
 def pb2(space: dict[str, Range], rows: int) -> PureEvolver:
-    return Pb2(select=Truncation(), explore=Perturb(), rows=rows).evolver(SearchSpace(space, {}, {}), 8)
+    return Pb2(select=Truncation(), explore=Perturb(), window=rows).evolver(SearchSpace(space, {}, {}), 8)
 
 
 def evolver(rows: int = 16) -> PureEvolver:

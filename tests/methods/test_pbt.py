@@ -83,7 +83,7 @@ def test_children_explore_what_their_parents_have():
 
 def test_without_exploration_children_have_exactly_the_parents_values():
     stats = population()
-    decision = decide(pbt(select.WinnerTakesAll(), explore.KeepValues(), SPACE, START), stats)
+    decision = decide(pbt(select.WinnerTakesAll(), explore.NoExploration(), SPACE, START), stats)
     for name, x in decision.hyper.items():
         assert x.tobytes() == np.full(8, stats.hyper[name][7]).tobytes()
 
@@ -95,7 +95,7 @@ def test_copies_are_of_what_the_cards_show():
         return Selection(np.array([0, 0, 1])[rows], np.array([False, True, True])[rows])
 
     stats = population(range(3))
-    decision = decide(pbt(chain, explore.KeepValues(), SPACE, START), stats)
+    decision = decide(pbt(chain, explore.NoExploration(), SPACE, START), stats)
     assert decision.hyper["discount"].tolist() == stats.hyper["discount"][[0, 0, 1]].tolist()
 
 
@@ -136,7 +136,7 @@ def test_burn_in_counts_the_steps_of_each_member():
     decision = decide(pbt(select.WinnerTakesAll(), explore.Perturb(), SPACE, START, burn_in=5000), stats)
     assert decision.parents.tolist() == [0, 3, 3, 3]
     assert decision.hyper["discount"][0] == stats.hyper["discount"][0]
-    everybody = pbt(select.KeepWeights(explore=True), explore.Resample(), SPACE, START, burn_in=5000)
+    everybody = pbt(select.NoSelection(explore=True), explore.Resample(), SPACE, START, burn_in=5000)
     changed = decide(everybody, stats).hyper["discount"] != stats.hyper["discount"]
     assert changed.tolist() == [False, True, True, False]
 
@@ -176,7 +176,7 @@ def test_errors_come_at_construction(said):
     ids=shown,
 )
 def test_a_selector_that_gives_no_choice(chosen, said):
-    evolver = pbt(lambda key, stats, rows: chosen, explore.KeepValues(), SPACE, START)
+    evolver = pbt(lambda key, stats, rows: chosen, explore.NoExploration(), SPACE, START)
     with pytest.raises(BadInput) as error:
         decide(evolver, population(range(4)))
     said(error.value)
@@ -185,5 +185,5 @@ def test_a_selector_that_gives_no_choice(chosen, said):
 @pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}], ids=shown)
 def test_an_explorer_that_gives_no_hyperparameters(changed, said):
     with pytest.raises(BadInput) as error:
-        pbt(select.KeepWeights(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})
+        pbt(select.NoSelection(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})
     said(error.value)

@@ -12,7 +12,7 @@ from support.strategies import SEEDS
 
 from shoal.core.errors import BadInput
 from shoal.core.population import PopulationStats
-from shoal.methods.select import KeepWeights, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
+from shoal.methods.select import NoSelection, Threshold, Tournament, Truncation, TTest, WinnerTakesAll
 
 NAN, INF = float("nan"), float("inf")
 
@@ -89,13 +89,13 @@ def test_top_and_bottom_never_overlap():
 def test_truncation_donors_are_uniform():
     top = copies(Truncation(), make(np.arange(8)))
     assert top[:2, 6:] == pytest.approx(np.full((2, 2), 0.5), abs=0.1)
-    above = copies(Truncation(bottom=0.4, donors="above"), make(np.arange(10)))  # fastpbrl
+    above = copies(Truncation(bottom=0.4, parents="above"), make(np.arange(10)))  # fastpbrl
     assert above[:4, 4:] == pytest.approx(np.full((4, 6), 1 / 6), abs=0.08)
     assert np.diag(above)[4:].tolist() == [1] * 6
 
 
 def test_the_bottom_explores_where_nobody_donates():
-    found = decide(Truncation(donors="none"), make([4, NAN, 3, 1, 5, 7, 2, 6]))
+    found = decide(Truncation(parents="none"), make([4, NAN, 3, 1, 5, 7, 2, 6]))
     assert found == (list(range(8)), [i in (1, 3) for i in range(8)])
 
 
@@ -255,8 +255,8 @@ def test_t_test_of_a_whole_population_agrees_with_scipy():
 
 
 def test_keep():
-    assert decide(KeepWeights(), make([1, NAN, 3])) == ([0, 1, 2], [False] * 3)
-    assert decide(KeepWeights(explore=True), make([1, NAN, 3])) == ([0, 1, 2], [True] * 3)
+    assert decide(NoSelection(), make([1, NAN, 3])) == ([0, 1, 2], [False] * 3)
+    assert decide(NoSelection(explore=True), make([1, NAN, 3])) == ([0, 1, 2], [True] * 3)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_keep():
         (Truncation, {"bottom": 0.6, "top": 0.5}),
         (Truncation, {"bottom": 0}),
         (Truncation, {"bottom": NAN}),
-        (Truncation, {"bottom": 1.0, "donors": "above"}),
+        (Truncation, {"bottom": 1.0, "parents": "above"}),
         (Truncation, {"top": -0.1}),
         (Threshold, {"threshold_std": -1}),
         (Threshold, {"threshold_abs": NAN}),
@@ -283,4 +283,4 @@ def test_nonsense_is_refused(kind, options, said):
 def test_fractions_that_fill_the_population_are_accepted():
     for bottom in (0.1, 0.3, 0.4, 0.7, 0.9):
         Truncation(bottom, 1 - bottom)
-    Truncation(bottom=0.8, donors="above")
+    Truncation(bottom=0.8, parents="above")

@@ -125,7 +125,7 @@ def test_half_are_trained_by_default():
 
 
 def test_the_cross_entropy_method_alone():
-    made = CemRl(trained=0).learner(td3(SPEC, **SETTINGS), N)
+    made = CemRl(gradient_members=0).learner(td3(SPEC, **SETTINGS), N)
     start = jax.eval_shape(made.init, jax.random.key(0), UID, hyper_of(made))
     end, metrics = made.improve(start, jax.random.key(0))
     assert end is start and metrics == {} and not made.watches

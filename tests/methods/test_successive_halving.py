@@ -17,7 +17,7 @@ from shoal.core.keys import derive
 from shoal.core.population import PopulationStats
 from shoal.core.space import Range, SearchSpace
 from shoal.methods.components import make_method
-from shoal.methods.explore import KeepValues
+from shoal.methods.explore import NoExploration
 from shoal.methods.select import WinnerTakesAll
 from shoal.methods.successive_halving import SuccessiveHalving, at_generations
 
@@ -34,7 +34,7 @@ def at(fitness: list[float], progress: float = 0.3, std: float = 1.0, uid: list[
 
 
 def halving(**options: Any) -> SuccessiveHalving:
-    return SuccessiveHalving(**{"explore": KeepValues(), "select": WinnerTakesAll()} | options)
+    return SuccessiveHalving(**{"explore": NoExploration(), "select": WinnerTakesAll()} | options)
 
 
 def alive(generations: int, population: int = 8, **options: Any) -> list[int]:
@@ -164,7 +164,7 @@ def test_members_near_the_cut_play_more() -> None:
 def test_between_rungs_tuned_members_copy_one_another_or_nobody() -> None:
     stats = at([5, 9, 6, 7, 1, 4, 2, 3], progress=0.01)
     for between, parents in (("pbt", [0, 1, 2, 3, 5, 5, 5, 5]), ("none", [*range(8)])):
-        evolver = halving(between=between).evolver(SEARCH, 8)
+        evolver = halving(between_rungs=between).evolver(SEARCH, 8)
         decision = evolver.decide((0, 0), {"rungs": np.array(0)}, stats, np.arange(8))[1]
         assert decision.parents.tolist() == parents and not decision.ends
 

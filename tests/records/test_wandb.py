@@ -94,8 +94,8 @@ def test_runs_are_called_as_is_asked(tmp_path: Path, opened: list[Run]) -> None:
 
 def test_runs_of_a_study_are_called_by_arm_and_seed(tmp_path: Path, opened: list[Run]) -> None:
     """Their folders are numbers. A replay is not called as the run that found its schedule; done, all of them stay."""
-    ask = {"optimiser": "support.optimisers:Ladder", "runs": 2}
-    arms = {"pbt": {"method": "pbt"}, "again": {"replay": "pbt"}, "asked": {"ask": ask}}
+    ask = {"optimizer": "support.optimizers:Ladder", "trials": 2}
+    arms = {"pbt": {"method": "pbt"}, "again": {"replay": "pbt"}, "asked": {"tune": ask}}
     base = {"env": "none", "agent": "support.trainers:Sound", "population": 2, "generations": 2, "interval": 40}
     base |= {"space": {"rate": [1e-4, 1.0, "log"]}, "fitness": {"episodes": 4}, "final_episodes": 4}
     base |= {"processes": {"count": 1}, "wandb": {"mode": "offline"}}

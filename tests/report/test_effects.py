@@ -18,11 +18,11 @@ from test_report_methods import SEEDS
 
 from shoal.core.population import PopulationStats
 from shoal.core.space import Range, SearchSpace
-from shoal.methods.explore import KeepValues, Perturb
+from shoal.methods.explore import NoExploration, Perturb
 from shoal.methods.independent import Independent
 from shoal.methods.method import Method
 from shoal.methods.pbt import Pbt
-from shoal.methods.select import KeepWeights, Truncation
+from shoal.methods.select import NoSelection, Truncation
 from shoal.methods.successive_halving import SuccessiveHalving
 from shoal.report.effects import LUCK, _dealt, gains, measure, measured
 from shoal.report.layout import Layout
@@ -112,8 +112,8 @@ POPULATIONS: dict[str, Method] = {
     "after a burn-in": Pbt(burn_in=10, **SELECTING),
     "half copies after a burn-in": Pbt(default_members=0.5, burn_in=8, **SELECTING),
     "nobody copies": Independent(),
-    "nobody copies, half at defaults": Pbt(default_members=0.5, select=KeepWeights(), explore=KeepValues()),
-    "successive halving": SuccessiveHalving(default_members=0, between="none", **SELECTING),
+    "nobody copies, half at defaults": Pbt(default_members=0.5, select=NoSelection(), explore=NoExploration()),
+    "successive halving": SuccessiveHalving(default_members=0, between_rungs="none", **SELECTING),
 }
 
 

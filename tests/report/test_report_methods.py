@@ -250,7 +250,12 @@ def test_odd_values_anywhere(tmp_path: Path, write: Any, value: object) -> None:
     for about in (value, every, {"traits": traits}, {"metric_descriptions": {"episode/return": value}}):
         (run / "method.json").write_text(json.dumps(about))
         write_report(run)
-    for method in (value, {"name": value}, {"name": "cem_rl", "trained": value}, {"name": "dvd", "arms": value}):
+    for method in (
+        value,
+        {"name": value},
+        {"name": "cem_rl", "gradient_members": value},
+        {"name": "dvd", "arms": value},
+    ):
         (run / "result.json").write_text(json.dumps({"method": value, "population": value}))
         (run / "experiment.yaml").write_text(f"method: {json.dumps(method)}\npopulation: {json.dumps(value)}")
         write_report(run)

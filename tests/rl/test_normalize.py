@@ -46,12 +46,12 @@ def test_what_does_not_count_leaves_no_trace():
 def test_normalise():
     statistics = normalize.Statistics(np.float32([3, 0]), np.float32([4, 1]), np.float32(1))
     x = np.float32([[[5, 0.5]], [[1e6, -1e6]]])
-    np.testing.assert_allclose(normalize.normalise(statistics, x), [[[1, 0.5]], [[10, -10]]], rtol=1e-5)
+    np.testing.assert_allclose(normalize.normalize(statistics, x), [[[1, 0.5]], [[10, -10]]], rtol=1e-5)
 
 
 def test_nothing_seen_changes_nothing():
     x = np.float32([[-2, 0.5]])
-    np.testing.assert_allclose(normalize.normalise(normalize.empty((2,)), x), x, rtol=1e-5)
+    np.testing.assert_allclose(normalize.normalize(normalize.empty((2,)), x), x, rtol=1e-5)
 
 
 def test_running_returns():

@@ -211,7 +211,7 @@ def test_sampled_actions_differ_from_call_to_call(tmp_path: Path) -> None:
     assert np.abs(shares - 1 / 3).max() < 0.1, "a new policy of ppo prefers nothing much"
 
 
-@pytest.mark.parametrize("config", [{}, {"lstm_hidden_size": 3, "shared": False}], ids=shown)
+@pytest.mark.parametrize("config", [{}, {"lstm_hidden_size": 3, "share_features_extractor": False}], ids=shown)
 def test_sampling_asks_for_no_privileged_observations(tmp_path: Path, config: dict[str, Any]) -> None:
     spec = Spec({"state": (2,), "privileged_state": (3,)}, "float32", Discrete(2), ("state",), ("privileged_state",))
     champion_of(tmp_path, spec, config=CONFIG | config)

@@ -160,7 +160,7 @@ def test_a_race_that_spends_the_budget_makes_the_generation_the_last(tmp_path: P
 
 def test_members_keep_their_names_and_nobody_is_copied_where_others_end(tmp_path: Path):
     """Those of the higher fitness go on, in their own rows of the lineage."""
-    train(halving(tmp_path / "run", method=HALVING | {"between": "none"}))
+    train(halving(tmp_path / "run", method=HALVING | {"between_rungs": "none"}))
     lines = rows(tmp_path / "run" / "lineage.jsonl")
     assert all(row["parent"] == row["uid"] for row in lines)
     for before, after in ((1, 2), (3, 4)):

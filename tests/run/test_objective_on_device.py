@@ -57,7 +57,7 @@ OBJECTIVES = [
     ({"objective": "way.height"}, 1.25),
     ({"objective": "way.steps"}, 5.0),
     ({"objective": weighed}, 17.5),
-    ({"objective": weighed, "direction": "minimise"}, -17.5),
+    ({"objective": weighed, "direction": "minimize"}, -17.5),
 ]
 
 
@@ -118,8 +118,8 @@ def test_an_evolution_strategy_climbs_by_it(tmp_path: Path) -> None:
         Fitness(objective="pair"),
         Fitness(objective=lambda info: info["nothing"]),
         Fitness(objective="way.height", source="training"),
-        Fitness(direction="minimise"),
-        Fitness(objective="way.hight", direction="minimise"),
+        Fitness(direction="minimize"),
+        Fitness(objective="way.hight", direction="minimize"),
         Fitness(tie_breaker="way.hight"),
         Fitness(tie_breaker=3),
         Fitness(objective="way.height", tie_breaker="return", source="training"),

@@ -80,7 +80,7 @@ def test_a_stop_changes_nothing_and_more_generations_stretch_the_rest(tmp_path: 
 @pytest.mark.slow
 def test_of_members_that_live_on_it_is_the_share_of_their_own_steps(tmp_path: Path) -> None:
     """Four, two, one: each generation has twice as many updates as the one before, 2 + 4 + 8 of the last member."""
-    halving = {"name": "successive_halving", "between": "none", "default_members": 0, "rungs": [1 / 3, 2 / 3]}
+    halving = {"name": "successive_halving", "between_rungs": "none", "default_members": 0, "rungs": [1 / 3, 2 / 3]}
     np.testing.assert_allclose(
         rates(run(tmp_path / "a", method=halving))[0], 2 * remaining(14, 14), rtol=1e-6, atol=1e-7
     )
@@ -103,7 +103,7 @@ def test_shards_that_take_turns_have_the_same_progress(tmp_path: Path) -> None:
 
 def test_pbt_tunes_the_initial_value_and_the_schedule_keeps_its_phase(tmp_path: Path) -> None:
     """What is explored is the initial value; the share is each member's own, and takes effect at the next update as well."""
-    explore = {"name": "pbt", "select": {"name": "keep", "explore": True}}
+    explore = {"name": "pbt", "select": {"name": "none", "explore": True}}
     space = {"rate": Range(1.0, 4.0), "rate_end_factor": Range(0.1, 0.9)}
     path = run(tmp_path / "a", hyper={}, space=space, method=explore, stop=1)
     now = {name: state(path, f"hyper/{name}") for name in ("rate", "rate_end_factor")}

@@ -51,18 +51,18 @@ def test_equal_budgets(tmp_path: Path) -> None:
 
 def test_optimisers_that_differ_are_no_arm_twice(tmp_path: Path) -> None:
     """Their trials are not known before; and with a space random search is not the default hyperparameters again."""
-    other = ASK | {"optimiser": "support.optimisers:Mute"}
+    other = TUNE | {"optimizer": "support.optimizers:Mute"}
     space = {"space": {"learning_rate": [1e-4, 1e-2, "log"]}}
-    arms = {"a": {"ask": ASK}, "b": {"ask": other}, "random": {"method": "independent"} | space}
+    arms = {"a": {"tune": TUNE}, "b": {"tune": other}, "random": {"method": "independent"} | space}
     arms["default"] = {"method": {"name": "independent", "initial": "default"}} | space
     assert set(budgets(read(file(tmp_path, arms=arms))).values()) == {512}
 
 
-ASK = {"optimiser": "support.optimisers:Ladder", "runs": 4}
+TUNE = {"optimizer": "support.optimizers:Ladder", "trials": 4}
 
 
 def test_sequences_cost_what_other_arms_cost(tmp_path: Path) -> None:
-    arms = ARMS | {"halving": {"method": "successive_halving"}, "asked": {"ask": ASK}}
+    arms = ARMS | {"halving": {"method": "successive_halving"}, "asked": {"tune": TUNE}}
     study = read(file(tmp_path, arms=arms))
     assert set(budgets(study).values()) == {512}
     asked = next(t for t in trials(study) if t.key.arm == "asked")
@@ -84,7 +84,7 @@ def test_a_schedule_can_be_replayed(tmp_path: Path) -> None:
 
 
 def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) -> None:
-    study = read(file(tmp_path, base=SETTINGS | {"population": "auto"}, arms={"asked": {"ask": ASK}}))
+    study = read(file(tmp_path, base=SETTINGS | {"population": "auto"}, arms={"asked": {"tune": TUNE}}))
     with pytest.raises(BadInput, match="arms.asked.population = auto: .*write a number"):
         budgets(study)
 
@@ -92,12 +92,12 @@ def test_an_optimiser_shares_the_steps_of_a_number_of_members(tmp_path: Path) ->
 @pytest.mark.parametrize(
     "fields",
     [
-        {"arms": ARMS | {"x": {"replay": "pbt", "ask": ASK}}},
-        {"arms": ARMS | {"x": {"ask": ASK, "method": "es"}}},
-        {"arms": ARMS | {"x": {"ask": ASK}, "y": {"replay": "x"}}},
-        {"arms": ARMS | {"x": {"ask": "smac"}}},
-        {"arms": ARMS | {"x": {"ask": ASK | {"runs": 0}}}},
-        {"arms": ARMS | {"x": {"ask": ASK | {"runs": 2**62}}}},
+        {"arms": ARMS | {"x": {"replay": "pbt", "tune": TUNE}}},
+        {"arms": ARMS | {"x": {"tune": TUNE, "method": "es"}}},
+        {"arms": ARMS | {"x": {"tune": TUNE}, "y": {"replay": "x"}}},
+        {"arms": ARMS | {"x": {"tune": "smac"}}},
+        {"arms": ARMS | {"x": {"tune": TUNE | {"trials": 0}}}},
+        {"arms": ARMS | {"x": {"tune": TUNE | {"trials": 2**62}}}},
         {"arms": ARMS | {"x": {"replay": ["pbt"]}}},
         {"arms": ARMS | {"x": {"replay": {"pbt": 1}}}},
         {"arms": {}},
@@ -137,13 +137,13 @@ def test_what_is_refused_when_it_is_read(tmp_path: Path, fields: dict, said: Sai
         {"arms": ARMS | {"x": {"generations": 3}}},
         {"arms": ARMS | {"x": {"method": "es", "config": {}, "fitness": {}}}},
         {"arms": {"x": {}, "y": {"generations": 2}}, "tasks": {"a": {"scale": [0, 1]}}},
-        {"arms": {"x": {"ask": ASK | {"runs": 5}}}},
-        {"arms": {"x": {"ask": ASK, "space": {}}}},
+        {"arms": {"x": {"tune": TUNE | {"trials": 5}}}},
+        {"arms": {"x": {"tune": TUNE, "space": {}}}},
         {"arms": ARMS | {"x": {"budget": 1000}}},
         {"arms": {"a": {"budget": 1000}, "b": {"budget": 1011}}},
         {"base": SETTINGS | {"stop": {"patience": 2}}},
-        {"arms": {"asked": {"ask": ASK, "stop": {"patience": 2}}}},
-        {"arms": {"asked": {"ask": ASK, "config": {"layers": {"choices": [[4], [8]]}}}}},
+        {"arms": {"asked": {"tune": TUNE, "stop": {"patience": 2}}}},
+        {"arms": {"asked": {"tune": TUNE, "config": {"layers": {"choices": [[4], [8]]}}}}},
     ],
     ids=shown,
 )
@@ -160,7 +160,7 @@ def test_budgets_of_all_steps(tmp_path: Path) -> None:
     arms = ARMS | {"es": {"method": "es"}, "long": {"generations": 9, "interval": 128}}
     arms |= {
         "halving": {"method": "successive_halving"},
-        "asked": {"ask": ASK | {"runs": 3}, "space": {"learning_rate": [1e-4, 1e-2, "log"]}},
+        "asked": {"tune": TUNE | {"trials": 3}, "space": {"learning_rate": [1e-4, 1e-2, "log"]}},
         "again": {"replay": "pbt"},
     }
     study = read(file(tmp_path, base={"population": 4, "budget": 6000}, arms=arms))

@@ -35,14 +35,14 @@ def champion_of(agent: Agent, spec: Spec) -> Champion:
 def made(name: str, actions: str, obs: tuple[int, ...] = (3,), dtype: str = "float32", **settings: Any) -> Champion:
     spec = Spec(obs, dtype, space_of(actions))
     if name == "policy":
-        return champion_of(policy(spec, layers=(8,), normalise_observations=True, **settings), spec)
+        return champion_of(policy(spec, layers=(8,), normalize_observations=True, **settings), spec)
     return champion_of(make_agent(name, actions, obs, dtype, **settings), spec)
 
 
 def of_ppo(action: ActionSpace) -> Champion:
     """One for actions of any kind."""
     spec = Spec((3,), "float32", action)
-    return champion_of(ppo(spec, layers=(8,), normalise_observations=True), spec)
+    return champion_of(ppo(spec, layers=(8,), normalize_observations=True), spec)
 
 
 def session_of(file: Path) -> onnxruntime.InferenceSession:

@@ -20,7 +20,7 @@ from shoal.rl.independent import independent
 
 N = 8
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
-    "ppo": ("discrete", {"layers": (), "normalise_observations": False}),  # quick to compile
+    "ppo": ("discrete", {"layers": (), "normalize_observations": False}),  # quick to compile
     "td3": ("continuous", {"layers": (), "learning_starts": 0}),
     "dqn": ("discrete", {"layers": (), "learning_starts": 0}),
 }

@@ -28,9 +28,9 @@ class Reference:
     """
 
     def __init__(
-        self, agent: Agent, actions: str, clip_value_loss: bool, normalise_advantages: bool, minibatches: int = 1
+        self, agent: Agent, actions: str, clip_value_loss: bool, normalize_advantages: bool, minibatches: int = 1
     ):
-        self.actions, self.clip_value_loss, self.normalise = actions, clip_value_loss, normalise_advantages
+        self.actions, self.clip_value_loss, self.normalize = actions, clip_value_loss, normalize_advantages
         self.minibatches = minibatches
         self.tree = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper).learned.params)
         rng = np.random.default_rng(1)
@@ -113,7 +113,7 @@ class Reference:
         all_steps = log_ratio, entropy, self.value(tree, seen[-1]), advantage, old_value
         log_ratio, entropy, value, a, old_value = (x.reshape(-1)[steps] for x in all_steps)
         ratio, target = np.exp(log_ratio), old_value + a
-        a = (a - a.mean()) / a.std() if self.normalise else a
+        a = (a - a.mean()) / a.std() if self.normalize else a
         surrogate = np.where(a > 0, np.minimum(ratio, 1 + clip) * a, np.maximum(ratio, 1 - clip) * a)
         error = (value - target) ** 2
         if self.clip_value_loss:
@@ -201,7 +201,7 @@ def _lstm(params: Any, carry: Any, rollout: Rollout, after: np.ndarray) -> tuple
 @functools.cache
 def linear(actions: str, **settings: Any) -> Agent:
     """An agent whose update is compiled once for all tests, with raw rewards."""
-    usual = {"layers": (), "num_envs": B, "rollout_length": T, "num_minibatches": 1, "normalise_rewards": False}
+    usual = {"layers": (), "num_envs": B, "rollout_length": T, "num_minibatches": 1, "normalize_rewards": False}
     settings = usual | settings
     agent = ppo(Spec((2,), "float32", SPACES[actions]), **settings)
     return agent._replace(update=jax.jit(agent.update))

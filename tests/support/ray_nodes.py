@@ -1,5 +1,6 @@
-"""Two nodes of Ray on this machine, and `shoal train --on ray` on them: `python ray_nodes.py COMMAND ...` kills an actor and
-then a node while it runs, and stops all in the end. Workers are in `w`, where it is called. Prints the outcome as JSON."""
+"""Two nodes of Ray on this machine, and `shoal train --launcher ray` on them: `python ray_nodes.py COMMAND ...` kills an
+actor and then a node while it runs, and stops all in the end. Workers are in `w`, where it is called. Prints the outcome as
+JSON."""
 
 import json
 import os

@@ -31,7 +31,7 @@ from shoal.records.generation import Generation
 COMMAND = (sys.executable, "-m", "shoal")  # in a process of its own
 OF_PBT = ("select", "explore", "burn_in", "replay")
 CONFIG = {"layers": [8], "rollout_length": 16, "num_envs": 2, "num_minibatches": 2}
-CONFIG |= {"normalise_rewards": False}  # it uses a discount of its own, which would hide another
+CONFIG |= {"normalize_rewards": False}  # it uses a discount of its own, which would hide another
 SETTINGS = {
     **{"method": "pbt", "population": 4, "generations": 2, "interval": 64, "final_episodes": 8},
     **{"fitness": {"episodes": 2, "step_limit": 60}, "config": CONFIG, "checkpoint": {"every": 1}},

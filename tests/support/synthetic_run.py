@@ -115,7 +115,7 @@ def write_run(
         "generations": generations,
         "interval": interval,
         "seed": seed,
-        "method": {"name": "pbt", "select": "truncation" if copying else "keep", "explore": "perturb"},
+        "method": {"name": "pbt", "select": "truncation" if copying else "none", "explore": "perturb"},
         "hyper": FIXED,
         "space": SPACE,
     }

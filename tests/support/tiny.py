@@ -24,12 +24,12 @@ EVERY = {name: place for method in METHODS.values() for name, place in method.ag
 
 # The structure of a small agent: those of these settings that its Config knows.
 SMALL = {"layers": (8,), "num_envs": 2, "rollout_length": 8, "num_minibatches": 2}
-SMALL |= {"normalise_observations": True, "normalise_rewards": False}  # its own use of the discount would hide another
+SMALL |= {"normalize_observations": True, "normalize_rewards": False}  # its own use of the discount would hide another
 # Per agent: further settings, and hyperparameters under which every one of them has something to do.
 REPLAY = {"buffer_size": 64, "learning_starts": 4, "batch_size": 16}
 SETTINGS: dict[str, dict[str, Any]] = {"td3": REPLAY, "sac": REPLAY, "dqn": REPLAY}
 # An agent that remembers its episodes, with the settings that make it so; here rewards are normalised, as is usual.
-REMEMBERING = {"recurrent_ppo": ("ppo", {"lstm_hidden_size": 4, "frame_stack": 2, "normalise_rewards": True})}
+REMEMBERING = {"recurrent_ppo": ("ppo", {"lstm_hidden_size": 4, "frame_stack": 2, "normalize_rewards": True})}
 LIVE: dict[str, dict[str, float]] = {
     "ppo": {"learning_rate": 0.03, "max_gradient_norm": 0.05},
     "td3": {"target_noise": 0.5, "noise_clip": 0.3},

@@ -32,12 +32,12 @@ class Sound:
         self.w = np.random.default_rng(seed).normal(size=(2, self.arms)) * 0.1
         self.velocity, self.updates = np.zeros_like(self.w), 0
         self.replay_buffer = np.zeros((16, 2))
-        self.optimiser = {"rate": hyper["rate"]}  # as libraries have it: saved and loaded with the moments
+        self.optimizer = {"rate": hyper["rate"]}  # as libraries have it: saved and loaded with the moments
         self.set_hyperparameters(hyper)
 
     def set_hyperparameters(self, hyper):
         self.hyper = dict(hyper)
-        self.optimiser["rate"] = hyper["rate"]
+        self.optimizer["rate"] = hyper["rate"]
 
     def begin(self, seed):
         self.random = np.random.default_rng(seed)
@@ -56,7 +56,7 @@ class Sound:
             taken = np.eye(self.arms)[arm]
             gradient = x.T @ ((taken - p) * (reward - reward.mean())[:, None]) / self.envs + 1e-3 * old[:, None]
             self.velocity = self.hyper["momentum"] * self.velocity + gradient
-            self.w = self.w + self.optimiser["rate"] * self.velocity
+            self.w = self.w + self.optimizer["rate"] * self.velocity
             self.updates += 1
             made += self.envs
             returns += reward.tolist()
@@ -78,13 +78,13 @@ class Sound:
 
     def get_state(self):
         learned = {"w": self.w, "velocity": self.velocity, "updates": np.array(self.updates)}
-        learned["rate"] = np.array(self.optimiser["rate"])
+        learned["rate"] = np.array(self.optimizer["rate"])
         return {"learned": learned, "replay_buffer": {"contexts": self.replay_buffer.copy()}}
 
     def set_state(self, state):
         learned, replay_buffer = state
         self.w, self.velocity, self.updates = learned["w"], learned["velocity"], int(learned["updates"])
-        self.optimiser["rate"] = float(learned["rate"])
+        self.optimizer["rate"] = float(learned["rate"])
         if replay_buffer:
             self.replay_buffer = replay_buffer["contexts"].copy()
 
@@ -206,7 +206,7 @@ class Obedient(Sound):
 
     def set_hyperparameters(self, hyper):
         if hyper["rate"] != self.hyper.get("rate"):
-            self.optimiser["rate"] = hyper["rate"]
+            self.optimizer["rate"] = hyper["rate"]
         self.hyper = dict(hyper)
 
 

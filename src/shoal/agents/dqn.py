@@ -45,7 +45,7 @@ class DqnLearned(NamedTuple):
 
     params: Any
     target: Any
-    optimiser: Any
+    optimizer: Any
     updates: jax.Array  # int32, made so far
 
 
@@ -70,14 +70,14 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
         """Values of all actions, [..., choices]; of illegal ones the lowest."""
         return mask.apply(obs, head.apply(params["head"], features.apply(params["features"], view.look(obs))))
 
-    def optimiser(hyper: DqnHyper) -> optax.GradientTransformation:
+    def optimizer(hyper: DqnHyper) -> optax.GradientTransformation:
         return optax.chain(optax.clip_by_global_norm(hyper.max_gradient_norm), optax.adam(hyper.learning_rate))
 
     def init(key: jax.Array, hyper: DqnHyper) -> Member:
         buffer_key, features_key, head_key = jax.random.split(key, 3)
         x, first = features.init_with_output(features_key, tree.zeros(view.spec.obs, 1))
         params = {"features": first, "head": head.init(head_key, x)}
-        learned = DqnLearned(params, target=params, optimiser=optimiser(hyper).init(params), updates=jnp.int32(0))
+        learned = DqnLearned(params, target=params, optimizer=optimizer(hyper).init(params), updates=jnp.int32(0))
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
 
     def act(learned: DqnLearned, hyper: DqnHyper, obs: PyTree, carry: Any, key: jax.Array) -> tuple[Any, Any, Any]:
@@ -104,12 +104,12 @@ def dqn(spec: Spec, **settings: Any) -> Agent:
             return optax.huber_loss(value, target).mean(), value  # the error's gradient clipped to [-1, 1]
 
         (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(learned.params)
-        steps, state = optimiser(hyper).update(gradient, learned.optimiser)
+        steps, state = optimizer(hyper).update(gradient, learned.optimizer)
         params, updates = optax.apply_updates(learned.params, steps), learned.updates + 1
         due = updates % jnp.round(hyper.target_update_interval).astype(jnp.int32) == 0
         moved = polyak_update(learned.target, params, jnp.where(due, hyper.tau, 0.0))
         metrics = {"loss/critic": error, "value/mean": value.mean(), "value/target": target.mean()}
-        return DqnLearned(params=params, target=moved, optimiser=state, updates=updates), metrics
+        return DqnLearned(params=params, target=moved, optimizer=state, updates=updates), metrics
 
     n, frames, keys = config.n_step, config.frame_stack, view.keys + mask.keys
     agent = off_policy.agent(

@@ -74,10 +74,10 @@ def policy(spec: Spec, **settings: Any) -> Agent:
 
     def init(key: jax.Array, hyper: PolicyHyper) -> Member:
         params = network.init(key, tree.zeros(view.spec.obs, 1), carry((1,)))
-        return Member(PolicyLearned(params, empty_statistics(spec) if config.normalise_observations else ()), (), ())
+        return Member(PolicyLearned(params, empty_statistics(spec) if config.normalize_observations else ()), (), ())
 
     def forward(carry: Any, learned: PolicyLearned, obs: PyTree) -> tuple[Any, jax.Array]:
-        x = view.normalised(learned.observations, obs) if config.normalise_observations else view.look(obs)
+        x = view.normalised(learned.observations, obs) if config.normalize_observations else view.look(obs)
         x, carry = network.apply(learned.params, x, carry)
         return carry, mask.apply(obs, x)
 

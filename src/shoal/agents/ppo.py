@@ -58,7 +58,7 @@ class PpoLearned(NamedTuple):
     """The part of a PPO agent that a child copies."""
 
     params: Any
-    optimiser: Any
+    optimizer: Any
     observations: PyTree  # Statistics of each array
     returns: Statistics
 
@@ -101,19 +101,19 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
             "environments, each of which stays whole with config.lstm_hidden_size" if config.lstm_hidden_size else what
         )
         raise BadField("config.num_minibatches", f"does not divide the {rows} {what}", value=config.num_minibatches)
-    if config.normalise_advantages and steps == config.num_minibatches:
+    if config.normalize_advantages and steps == config.num_minibatches:
         problem = "a minibatch of one step has no advantage over its own mean, so that nothing is learned"
-        advice = "take fewer, or config.normalise_advantages: false"
+        advice = "take fewer, or config.normalize_advantages: false"
         raise BadField("config.num_minibatches", problem, advice, value=config.num_minibatches)
 
-    def optimiser(hyper: PpoHyper) -> optax.GradientTransformation:
+    def optimizer(hyper: PpoHyper) -> optax.GradientTransformation:
         # Built from the hyperparameters at every use, so that a new learning rate takes effect at once.
         clip = optax.clip_by_global_norm(hyper.max_gradient_norm)
         return optax.chain(clip, optax.adam(hyper.learning_rate, eps=1e-5))
 
     def init(key: jax.Array, hyper: PpoHyper) -> Member:
         params = networks.init(key)
-        learned = PpoLearned(params, optimiser(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
+        learned = PpoLearned(params, optimizer(hyper).init(params), empty_statistics(networks.spec), returns=empty(()))
         return Member(learned, replay_buffer=(), own=jnp.zeros(config.num_envs))
 
     def looked(frames: Any, obs: PyTree) -> PyTree:
@@ -144,7 +144,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         """Scale the weights of a minibatch, so that weighted sums are means over its steps."""
         weight = part.weight / jnp.maximum(part.weight.sum(), 1.0)
         advantage = part.advantage
-        if config.normalise_advantages:
+        if config.normalize_advantages:
             advantage = advantage - (advantage * weight).sum()
             advantage = advantage / (jnp.sqrt((jnp.square(advantage) * weight).sum()) + 1e-8)
         return part._replace(weight=weight, advantage=advantage)
@@ -181,7 +181,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
     @per_member
     def improve(learned: Any, hyper: PpoHyper, batch: Minibatch, frames: Any, key: Any) -> tuple[PpoLearned, Metrics]:
         """Make `hyper.epochs` passes over the batch of all steps, in minibatches. No member waits for longer ones."""
-        tx = optimiser(hyper)
+        tx = optimizer(hyper)
 
         def gradient(params: Any, part: Minibatch) -> tuple[Any, Metrics]:
             # The statistics that the policy acted with: the ratio of an unchanged policy is then exactly one.
@@ -206,8 +206,8 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         whole = batch._replace(obs=jax.eval_shape(looked, frames, batch.obs))
         nothing = tree.zeros(jax.eval_shape(loss, learned.params, learned.observations, hyper, whole)[1])
         epochs = jnp.round(hyper.epochs).astype(jnp.int32)
-        params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimiser, nothing))
-        return learned._replace(params=params, optimiser=state), metrics
+        params, state, metrics = jax.lax.fori_loop(0, epochs, epoch, (learned.params, learned.optimizer, nothing))
+        return learned._replace(params=params, optimizer=state), metrics
 
     def learn(member: Member, hyper: PpoHyper, rollout: Rollout, key: jax.Array) -> tuple[Member, Metrics]:
         learned, sums, acted = member.learned, member.own, rollout.extras
@@ -221,7 +221,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         rollout, next_value = mask_steps(rollout, ~kept), jnp.where(kept, next_value, 0.0)
         terminated, truncated = rollout.terminated.astype(jnp.float32), rollout.truncated.astype(jnp.float32)
         reward, returns = rollout.reward, learned.returns
-        if config.normalise_rewards:
+        if config.normalize_rewards:
             sums, returned = running_returns(sums, reward, jnp.maximum(terminated, truncated), hyper.discount)
             returns = update_statistics(returns, returned, kept)
             reward = jnp.clip(reward * jax.lax.rsqrt(returns.variance + 1e-8), -10, 10)
@@ -255,7 +255,7 @@ def ppo(spec: Spec, **settings: Any) -> Agent:
         residual = 1 - jnp.var(advantage) / (jnp.var(advantage + value) + 1e-8)
         metrics |= {"value/explained_variance": jnp.maximum(residual, -1.0)}
         observations = learned.observations
-        if config.normalise_observations:
+        if config.normalize_observations:
             observations = update_all_statistics(observations, looked(frames, obs), kept)
         learned = learned._replace(observations=observations, returns=returns)
         return Member(learned, (), sums), metrics

@@ -21,9 +21,9 @@ class PpoConfig(NetworkConfig):
     """steps in each environment between two updates"""
     num_minibatches: int = 4
     """minibatches per epoch, into which the rollout × environments steps are split"""
-    normalise_rewards: bool = True
+    normalize_rewards: bool = True
     """divide rewards by the running standard deviation of the discounted return"""
-    normalise_advantages: bool = True
+    normalize_advantages: bool = True
     """normalise advantages within each minibatch"""
     clip_value_loss: bool = False
     """value clipping: the value loss clips new values to clip_range around the old ones"""
@@ -209,7 +209,7 @@ class PolicyConfig:
     """precision of the layers: float32, or bfloat16"""
     lstm_hidden_size: int = 0
     """units of an LSTM between the hidden layers and the output; 0: none"""
-    normalise_observations: bool = False
+    normalize_observations: bool = False
     """normalise observations by their running mean and standard deviation"""
     actor: tuple[str, ...] = ()
     """dictionary keys that the policy sees; empty: all, or those the environment names"""

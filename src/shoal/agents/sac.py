@@ -41,9 +41,9 @@ class SacLearned(NamedTuple):
     critics: Any
     target_critics: Any
     log_temperature: jax.Array
-    policy_optimiser: Any
-    critic_optimiser: Any
-    temperature_optimiser: Any
+    policy_optimizer: Any
+    critic_optimizer: Any
+    temperature_optimizer: Any
     updates: jax.Array  # int32, made so far
 
 
@@ -68,9 +68,9 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             critics=critics,
             target_critics=critics,
             log_temperature=temperature,
-            policy_optimiser=ADAM.init(params),
-            critic_optimiser=ADAM.init(critics),
-            temperature_optimiser=ADAM.init(temperature),
+            policy_optimizer=ADAM.init(params),
+            critic_optimizer=ADAM.init(critics),
+            temperature_optimizer=ADAM.init(temperature),
             updates=jnp.int32(0),
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
@@ -108,28 +108,28 @@ def sac(spec: Spec, **settings: Any) -> Agent:
             return jnp.exp(log_temperature) * (entropy + hyper.target_entropy_scale * size)
 
         (loss, value), critic_gradient = jax.value_and_grad(critic_loss, has_aux=True)(learned.critics)
-        critics, critic_optimiser = adam_step(
-            hyper.critic_learning_rate, critic_gradient, learned.critics, learned.critic_optimiser
+        critics, critic_optimizer = adam_step(
+            hyper.critic_learning_rate, critic_gradient, learned.critics, learned.critic_optimizer
         )
         (_, (entropy, added)), policy_gradient = jax.value_and_grad(policy_loss, has_aux=True)(learned.policy)
-        params, policy_optimiser = adam_step(
-            hyper.policy_learning_rate, policy_gradient, learned.policy, learned.policy_optimiser
+        params, policy_optimizer = adam_step(
+            hyper.policy_learning_rate, policy_gradient, learned.policy, learned.policy_optimizer
         )
         temperature_gradient = jax.grad(temperature_loss)(learned.log_temperature)
-        log_temperature, temperature_optimiser = adam_step(
+        log_temperature, temperature_optimizer = adam_step(
             hyper.temperature_learning_rate,
             temperature_gradient,
             learned.log_temperature,
-            learned.temperature_optimiser,
+            learned.temperature_optimizer,
         )
         learned = SacLearned(
             policy=params,
             critics=critics,
             target_critics=polyak_update(learned.target_critics, critics, hyper.tau),
             log_temperature=log_temperature,
-            policy_optimiser=policy_optimiser,
-            critic_optimiser=critic_optimiser,
-            temperature_optimiser=temperature_optimiser,
+            policy_optimizer=policy_optimizer,
+            critic_optimizer=critic_optimizer,
+            temperature_optimizer=temperature_optimizer,
             updates=learned.updates + 1,
         )
         metrics = {

@@ -38,8 +38,8 @@ class Td3Learned(NamedTuple):
     critics: Any
     target_policy: Any
     target_critics: Any
-    policy_optimiser: Any
-    critic_optimiser: Any
+    policy_optimizer: Any
+    critic_optimizer: Any
     updates: jax.Array  # int32, made so far
 
 
@@ -69,7 +69,7 @@ def targets(networks: Networks, critics: Any, batch: Batch, next_action: jax.Arr
 
 
 def critic_step(
-    networks: Networks, rate: Array, critics: Any, optimiser: Any, batch: Batch, target: Array, counts: Array = True
+    networks: Networks, rate: Array, critics: Any, optimizer: Any, batch: Batch, target: Array, counts: Array = True
 ) -> tuple[Any, Any, jax.Array, jax.Array]:
     """Take a gradient step of both critics towards `target` [batch], on the transitions that `counts` [batch] marks.
 
@@ -81,8 +81,8 @@ def critic_step(
         return jnp.square(jnp.where(counts, value - target[None], 0.0)).mean(-1).sum(), value
 
     (error, value), gradient = jax.value_and_grad(loss, has_aux=True)(critics)
-    critics, optimiser = adam_step(rate, gradient, critics, optimiser)
-    return critics, optimiser, error, value
+    critics, optimizer = adam_step(rate, gradient, critics, optimizer)
+    return critics, optimizer, error, value
 
 
 def is_due(updates: jax.Array, policy_delay: jax.Array) -> jax.Array:
@@ -103,8 +103,8 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             critics=critics,
             target_policy=params,
             target_critics=critics,
-            policy_optimiser=ADAM.init(params),
-            critic_optimiser=ADAM.init(critics),
+            policy_optimizer=ADAM.init(params),
+            critic_optimizer=ADAM.init(critics),
             updates=jnp.int32(0),
         )
         return Member(learned, *off_policy.initial(spec, config, buffer_key))
@@ -123,10 +123,10 @@ def td3(spec: Spec, **settings: Any) -> Agent:
         """Update the critics, and every `hyper.policy_delay`-th time the policy (algorithm 1)."""
         next_action = net.target_action(learned.target_policy, hyper, batch.next_obs, key)
         target = targets(net, learned.target_critics, batch, next_action)
-        critics, optimiser, loss, value = critic_step(
-            net, hyper.critic_learning_rate, learned.critics, learned.critic_optimiser, batch, target
+        critics, optimizer, loss, value = critic_step(
+            net, hyper.critic_learning_rate, learned.critics, learned.critic_optimizer, batch, target
         )
-        learned = learned._replace(critics=critics, critic_optimiser=optimiser, updates=learned.updates + 1)
+        learned = learned._replace(critics=critics, critic_optimizer=optimizer, updates=learned.updates + 1)
         learned = when(is_due(learned.updates, hyper.policy_delay), improve_policy, learned, hyper, batch.obs)
         return learned, {"loss/critic": loss, "value/mean": value.mean(), "value/target": target.mean()}
 
@@ -135,10 +135,10 @@ def td3(spec: Spec, **settings: Any) -> Agent:
             return -net.q1(learned.critics, obs, net.policy(params, obs)).mean()
 
         gradient = jax.grad(policy_loss)(learned.policy)
-        params, optimiser = adam_step(hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimiser)
+        params, optimizer = adam_step(hyper.policy_learning_rate, gradient, learned.policy, learned.policy_optimizer)
         return learned._replace(
             policy=params,
-            policy_optimiser=optimiser,
+            policy_optimizer=optimizer,
             target_policy=polyak_update(learned.target_policy, params, hyper.tau),
             target_critics=polyak_update(learned.target_critics, learned.critics, hyper.tau),
         )

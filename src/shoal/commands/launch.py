@@ -29,9 +29,10 @@ class Launch:
     """many workers of one workspace"""
 
     workers: Annotated[Whole, flag("N", "start N workers, each with its own population")] = None
-    on: Annotated[Literal["local", "ray", "slurm"], flag(None, "where: here, on a Ray cluster, or as Slurm jobs")] = (
-        "local"
-    )
+    launcher: Annotated[
+        Literal["local", "ray", "slurm"],
+        flag("NAME", "where: local (here), ray (on a Ray cluster) or slurm (as Slurm jobs)"),
+    ] = "local"
     cpus: Annotated[Whole, flag("N", "cores of each worker on ray or slurm (default: 1)")] = None
     gpus: Annotated[float, REAL, flag("N", "GPUs of each worker on ray or slurm")] = 0
     sbatch: Annotated[
@@ -41,7 +42,7 @@ class Launch:
 
     def check(self, flags: Flags, seeds: Sequence[int] | None) -> None:
         """Raise BadInput for what cannot be."""
-        for name in ("on", "cpus", "gpus", "sbatch"):
+        for name in ("launcher", "cpus", "gpus", "sbatch"):
             if self.workers is None and getattr(self, name) != getattr(ALONE, name):
                 raise BadInput(f"--{name} is for several workers; give their number with --workers N")
         if self.workers is None:
@@ -52,10 +53,12 @@ class Launch:
             raise BadInput(f"--cpus {self.cpus}: must be at least 1")
         if not (0 <= self.gpus < 1 or (self.gpus > 0 and self.gpus.is_integer())):
             raise BadInput(f"--gpus {self.gpus:g}: must be an integer, or a part of one GPU")
-        if self.on == "local" and (self.cpus or self.gpus):
-            raise BadInput("--cpus and --gpus are for --on ray and slurm; workers here share out all cores and GPUs")
-        if self.on != "slurm" and self.sbatch:
-            raise BadInput("--sbatch is for --on slurm")
+        if self.launcher == "local" and (self.cpus or self.gpus):
+            raise BadInput(
+                "--cpus and --gpus are for --launcher ray and slurm; workers here share out all cores and GPUs"
+            )
+        if self.launcher != "slurm" and self.sbatch:
+            raise BadInput("--sbatch is for --launcher slurm")
         if seeds is not None:
             raise BadInput("--seeds: its runs are made in one process; leave --workers out")
         if flags.exchange not in (None, "directory"):
@@ -89,7 +92,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
     screen, place = Output(), _launcher(how, crew)
     if not quiet:
-        where = {"local": "on this machine", "ray": "on Ray", "slurm": "as Slurm jobs"}[how.on]
+        where = {"local": "on this machine", "ray": "on Ray", "slurm": "as Slurm jobs"}[how.launcher]
         screen.print(styled((many(crew.count, "worker"), "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
     codes = Driver(crew, place, screen, quiet).run()
     if BAD_INPUT in codes:
@@ -104,15 +107,15 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
 
 def _launcher(how: Launch, crew: Any) -> Any:
     """The place that was asked for. Raises BadInput where it cannot be had."""
-    if how.on == "ray":
+    if how.launcher == "ray":
         if importlib.util.find_spec("ray") is None:
-            raise BadInput(f"--on ray needs the package ray: {install('ray')}")
+            raise BadInput(f"--launcher ray needs the package ray: {install('ray')}")
         from shoal.launch.ray_actors import RayActors
 
         return RayActors(crew)
-    if how.on == "slurm":
+    if how.launcher == "slurm":
         if shutil.which("sbatch") is None:
-            raise BadInput("--on slurm needs sbatch, which is not among the commands of this machine")
+            raise BadInput("--launcher slurm needs sbatch, which is not among the commands of this machine")
         from shoal.launch.slurm_jobs import SlurmJobs
 
         return SlurmJobs(crew, how.sbatch)

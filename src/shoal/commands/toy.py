@@ -47,14 +47,14 @@ class Arm(NamedTuple):
     members: int = 2
 
 
-GAUSSIAN, KEEP, DUEL = explore.Gaussian(0.1), explore.KeepValues(), select.Tournament()
+GAUSSIAN, KEEP, DUEL = explore.Gaussian(0.1), explore.NoExploration(), select.Tournament()
 ARMS = {
     "pbt": Arm("PBT", Pbt(select=DUEL, explore=GAUSSIAN)),
-    "explore": Arm("Explore only", Pbt(select=select.KeepWeights(explore=True), explore=GAUSSIAN)),
+    "explore": Arm("Explore only", Pbt(select=select.NoSelection(explore=True), explore=GAUSSIAN)),
     "exploit": Arm("Exploit only", Pbt(select=DUEL, explore=KEEP), inherit=False),
-    "grid": Arm("Grid search", Pbt(select=select.KeepWeights(), explore=KEEP)),
+    "grid": Arm("Grid search", Pbt(select=select.NoSelection(), explore=KEEP)),
     "exploit_hyper": Arm("Exploit only, copying h too", Pbt(select=DUEL, explore=KEEP)),
-    "pb2": Arm("PB2", Pb2(select=DUEL, explore=GAUSSIAN, rows=8)),
+    "pb2": Arm("PB2", Pb2(select=DUEL, explore=GAUSSIAN, window=8)),
     "pbt_8": Arm("PBT, eight members", Pbt(select=select.Truncation(), explore=GAUSSIAN), members=8),
     "mf_pbt": Arm("MF-PBT, eight members", MfPbt(explore=GAUSSIAN, periods=(1, 5)), members=8),
 }

@@ -144,7 +144,7 @@ def evaluation_of(e: Experiment) -> EvaluationConfig:
 def _measures(fitness: Fitness) -> tuple[Objective, ...]:
     """The objective, and what breaks its ties where there is that."""
     objective = _objective(fitness.objective, FIELDS[0])
-    if fitness.direction == "minimise" and objective is not None:
+    if fitness.direction == "minimize" and objective is not None:
         objective = Minimised(objective)
     if fitness.tie_breaker is None:
         return (objective,)

@@ -49,8 +49,8 @@ class Fitness:
     """dotted key into the last step's info, or module:function of it, instead of the return"""
     tie_breaker: Any = None
     """second objective within the standard error: return, a dotted key, or module:function; more is better"""
-    direction: Literal["maximise", "minimise"] = "maximise"
-    """minimise: less of the objective is better, and fitness is its negative"""
+    direction: Literal["maximize", "minimize"] = "maximize"
+    """minimize: less of the objective is better, and fitness is its negative"""
     step_limit: int = 100_000
     """steps after which an evaluation stops, for environments that never end"""
     levels: Literal["validation", "train"] = "validation"

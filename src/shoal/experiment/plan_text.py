@@ -76,6 +76,6 @@ def normalised(plan: Plan) -> str:
         return ""
     return (
         f"{', '.join(environment.normalising)} of the environment: each of its copies has statistics of its own, "
-        "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalise_rewards "
-        "and config.normalise_observations"
+        "which are neither saved nor copied to children. Leave that to the agent: ppo has config.normalize_rewards "
+        "and config.normalize_observations"
     )

@@ -75,7 +75,7 @@ RULES = (
         "method",
         lambda e, m: choices(e) and (not (m.tunes and m.rank_based) or m.copies),
         "its members cannot have several structures, for weights are copied or shared, and config has choices",
-        "write method: independent, or {{name: successive_halving, between: none}}",
+        "write method: independent, or {{name: successive_halving, between_rungs: none}}",
     ),
     Rule(
         "config",

@@ -51,7 +51,7 @@ class RayActors:
             ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False)
         except Exception as error:  # of any kind: another version of Ray, a cluster that does not answer
             why = textwrap.shorten(str(error), 300, placeholder=" ...")
-            raise BadInput(f"--on ray: no cluster can be had: {why}") from error
+            raise BadInput(f"--launcher ray: no cluster can be had: {why}") from error
         flags = os.environ.get("XLA_FLAGS", "")
         if "xla_force_host_platform_device_count" not in flags:  # an actor sees all cores of its node
             flags += f" --xla_force_host_platform_device_count={crew.cpus}"

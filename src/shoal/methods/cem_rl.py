@@ -37,7 +37,7 @@ class CemRl(Method):
     around it.
     """
 
-    trained: int | None = None
+    gradient_members: int | None = None
     """members that make TD3 updates, by default half; 0: the cross-entropy method alone"""
     elites: int | None = None
     """members that form the next mean, by default half"""
@@ -68,7 +68,7 @@ class CemRl(Method):
         if self.mirrored and population % 2:
             problem = "method.mirrored draws members in pairs"
             raise BadField("population", problem, "take an even number", value=population)
-        for name, least in (("elites", 1), ("trained", 0)):
+        for name, least in (("elites", 1), ("gradient_members", 0)):
             if (count := getattr(self, name)) is not None and not least <= count <= population:
                 raise BadField(f"method.{name}", f"must lie within {least} and population = {population}", value=count)
 
@@ -76,7 +76,7 @@ class CemRl(Method):
         """All members share critics and a replay buffer. Raises BadInput where the agent is not TD3."""
         from shoal.methods.cem_rl_learner import CemRlLearner
 
-        trained = population // 2 if self.trained is None else self.trained
+        trained = population // 2 if self.gradient_members is None else self.gradient_members
         noise = {"variance": self.variance, "noise_decay": self.noise_decay, "noise_end": self.noise_end}
         return CemRlLearner(agent, HYPER, trained, mirrored=self.mirrored, **noise).learner(population)
 

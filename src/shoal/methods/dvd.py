@@ -43,9 +43,9 @@ class Dvd(Method):
 
     arms: tuple[float, ...] = (0.0, 0.5)
     """possible weights of diversity"""
-    probes: int = 20
+    num_states: int = 20
     """states in which behaviours are compared"""
-    redraw: int = 20
+    resample_interval: int = 20
     """updates after which new states are sampled"""
 
     agents: ClassVar[dict[str, Declaration]] = {"td3": AGENTS["td3"]._replace(hyper=HYPER)}
@@ -53,7 +53,7 @@ class Dvd(Method):
     self_tuned: ClassVar[dict[str, str]] = {"diversity": "arms"}
 
     def __post_init__(self) -> None:
-        check_least(1, self, "probes", "redraw")
+        check_least(1, self, "num_states", "resample_interval")
         if not self.arms or not all(0 <= arm <= 1 for arm in self.arms):
             raise BadField("arms", "needs numbers, each within 0 and 1", value=list(self.arms))
 
@@ -69,7 +69,7 @@ class Dvd(Method):
         """
         from shoal.methods.dvd_learner import DvdLearner
 
-        return DvdLearner(agent, HYPER, population, self.probes, self.redraw).learner()
+        return DvdLearner(agent, HYPER, population, self.num_states, self.resample_interval).learner()
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Thompson sampling of `hyper.diversity` (section 4), equal for all: an arm wins when the best fitness rises."""

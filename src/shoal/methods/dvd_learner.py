@@ -28,10 +28,14 @@ class DvdShared(NamedTuple):
 class DvdLearner:
     """The functions of a Learner of N members, which share critics and a replay buffer."""
 
-    def __init__(self, agent: Agent, hyper: Hyper, population: int, probes: int, redraw: int):
-        """hyper: DvD's own. probes, redraw: as the method has them. Raises BadInput where the agent is not TD3."""
+    def __init__(self, agent: Agent, hyper: Hyper, population: int, num_states: int, resample_interval: int):
+        """hyper: DvD's own. num_states, resample_interval: as the method has them.
+
+        Raises BadInput where the agent is not TD3.
+        """
         self.net, self.n = shared_critic.networks_of(agent, "dvd"), population
-        self.config, self.probes, self.redraw = self.net.config, probes, redraw
+        self.config, self.num_states = self.net.config, num_states
+        self.resample_interval = resample_interval
         self.joint = shared_critic.joint_update(self.net, self.bonus, lambda hyper: 1 - hyper.diversity)
         # The replay buffer is not theirs, and its steps are learned from alone: no episode has to end where others go on.
         self.actor = shared_critic.actor_of(agent, hyper)._replace(end_episodes=lambda member: member)
@@ -56,7 +60,7 @@ class DvdLearner:
         return diversity.log_determinant(diversity.kernel(diversity.squared_distances(weighted)))
 
     def behaviours(self, policies: PyTree, states: PyTree) -> jax.Array:
-        """Embeddings [N, probes * A]."""
+        """Embeddings [N, num_states * A]."""
         return jax.vmap(self.net.policy, (0, None))(policies, states).reshape(self.n, -1)
 
     def update(self, population: Population, rollout: Rollout, keys: jax.Array) -> tuple[Population, Metrics]:
@@ -71,14 +75,14 @@ class DvdLearner:
         count = jnp.clip(jnp.floor(pending_updates), 0, bound).astype(jnp.int32)
         batch_keys, noise_keys, probe_keys = jax.vmap(lambda key: jax.random.split(key, 3), out_axes=1)(keys)
         batches = shared_critic.batches(buffer, batch_keys, (bound, config.batch_size), hyper.discount)
-        shape = (-(-bound // self.redraw), self.probes)
+        shape = (-(-bound // self.resample_interval), self.num_states)
         states = ring.sample(buffer, probe_keys[0], shape, 1, hyper.discount[0]).obs
 
         def body(i: jax.Array, state: tuple) -> tuple:
             actors, critic, sums = state
             batch = jax.tree.map(lambda x: x[i], batches)
             noise = jax.vmap(jax.random.fold_in, (0, None))(noise_keys, i)
-            probed = tree.take(states, i // self.redraw)
+            probed = tree.take(states, i // self.resample_interval)
             actors, critic, metrics = self.joint(actors, critic, hyper, batch, noise, probed)
             return actors, critic, jax.tree.map(jnp.add, sums, metrics)
 

@@ -48,7 +48,7 @@ class Es(Method):
     policy is computed. Members come in pairs on opposite sides of the mean.
     """
 
-    optimiser: Literal["adam", "sgd"] = "adam"
+    optimizer: Literal["adam", "sgd"] = "adam"
     """adam or sgd"""
     sigma_decay: float = 1.0
     """factor of hyper.sigma after each generation"""
@@ -76,7 +76,7 @@ class Es(Method):
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         from shoal.methods.es_learner import EsLearner
 
-        return EsLearner(agent._replace(hyper=EsHyper(), limit_overrides={}), self.optimiser, self.chunk).learner()
+        return EsLearner(agent._replace(hyper=EsHyper(), limit_overrides={}), self.optimizer, self.chunk).learner()
 
     def evolver(self, search: SearchSpace, population: int) -> PureEvolver:
         """Return the evolver, which weights members by centred ranks; its state is the steps of all so far."""

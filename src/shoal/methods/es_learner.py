@@ -22,16 +22,16 @@ class EsShared(NamedTuple):
     """The state that all members share."""
 
     policy: PyTree  # the mean, as the agent's `learned`: `params`, and statistics of observations where it has them
-    optimiser: PyTree
+    optimizer: PyTree
     seen: PyTree  # these statistics with this generation's observations, for the next generation
 
 
 class EsLearner:
     """The functions of a SearchLearner; members differ from the mean in `learned.params` of the agent alone."""
 
-    def __init__(self, agent: Agent, optimiser: str, chunk: int):
+    def __init__(self, agent: Agent, optimizer: str, chunk: int):
         """agent: with the hyperparameters of evolution strategies. optimiser, chunk: as the method has them."""
-        self.agent, self.optimiser, self.chunk = agent, optimiser, chunk
+        self.agent, self.optimizer, self.chunk = agent, optimizer, chunk
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         self.normalises = bool(jax.tree.leaves(getattr(learned, "observations", ())))
 
@@ -58,12 +58,12 @@ class EsLearner:
 
     def with_mean(self, population: Population, learned: PyTree) -> Population:
         seen = learned.observations if self.normalises else ()
-        optimiser = self.direction(first(population.hyper)).init(learned.params)
-        return population._replace(shared=EsShared(learned, optimiser, seen))
+        optimizer = self.direction(first(population.hyper)).init(learned.params)
+        return population._replace(shared=EsShared(learned, optimizer, seen))
 
     def direction(self, hyper: Hyper) -> optax.GradientTransformation:
         """The optimiser without its learning rate."""
-        if self.optimiser == "adam":
+        if self.optimizer == "adam":
             return optax.scale_by_adam(b1=hyper.momentum)
         return optax.trace(decay=hyper.momentum)
 

@@ -110,7 +110,7 @@ class Gaussian(Explorer):
 
 
 @dataclass(frozen=True)
-class KeepValues(Explorer):
+class NoExploration(Explorer):
     """Change nothing: children inherit hyperparameters as they are."""
 
     changes: ClassVar[bool] = False
@@ -124,7 +124,7 @@ EXPLORERS: dict[str, type[Explorer]] = {
     "resample": Resample,
     "mutate": Mutate,
     "gaussian": Gaussian,
-    "keep": KeepValues,
+    "none": NoExploration,
 }
 
 

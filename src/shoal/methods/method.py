@@ -21,7 +21,7 @@ from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 class Method(ABC):
     """A learner and an evolver that go together. Subclasses are frozen dataclasses, and say what is different from here: the
     members live on, each learns for itself, and all have the same hyperparameters. Their fields are their options in a file:
-    `method: {name: es, optimiser: sgd}`. Where they have `select` or `explore`, these name a selector and an explorer.
+    `method: {name: es, optimizer: sgd}`. Where they have `select` or `explore`, these name a selector and an explorer.
     Below its first line, the docstring of each describes for readers of the report what happens between generations.
 
     What a run knows of a method:

@@ -38,7 +38,7 @@ class MfPbt(Copying):
     periods: tuple[int, ...] = (1, 10, 25, 50)
     """generations between copies, of each sub-population; member uid belongs to number uid modulo their count"""
     explore: Any = Perturb(factors=(0.8, 1.25), resample_probability=0.0)
-    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or none"""
 
     title: ClassVar[str] = "population-based training at several paces"
     metric_descriptions: ClassVar[dict[str, str]] = {

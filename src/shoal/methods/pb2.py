@@ -56,7 +56,7 @@ class Pb2(Selecting):
     hyperparameters, or none that differ, `explore` changes values.
     """
 
-    rows: int = 100
+    window: int = 100
     """the newest intervals of members, from which the bandit learns; more than there are hyperparameters"""
 
     rank_based = False
@@ -70,18 +70,18 @@ class Pb2(Selecting):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_least(2, self, "rows")
+        check_least(2, self, "window")
 
     def initial_values(self, search: SearchSpace) -> Init:
         tuned = len(search.ranges)
-        if self.rows <= tuned:
+        if self.window <= tuned:
             problem = f"must be more than the {tuned} hyperparameters of the space"
-            raise BadField("method.rows", problem, value=self.rows)
+            raise BadField("method.window", problem, value=self.window)
         first = super().initial_values(search)
 
         def init(key: Seed, uid: np.ndarray) -> tuple[State, Values]:
             state = {
-                "rows": np.full((self.rows, PLACES + tuned), np.nan),
+                "rows": np.full((self.window, PLACES + tuned), np.nan),
                 "before": np.full(len(uid), np.nan),
                 "since": np.zeros(len(uid), np.int64),
                 "tried": np.zeros(len(uid), bool),

@@ -22,7 +22,7 @@ class Copying(Tuning):
     """Base of the methods whose members copy better ones."""
 
     explore: Any = "perturb"
-    """how children's hyperparameters change: perturb, resample, mutate, gaussian or keep"""
+    """how children's hyperparameters change: perturb, resample, mutate, gaussian or none"""
     replay: Literal["keep", "copy"] = "keep"
     """replay buffer of a child (td3, sac, dqn): its own (keep), or its parent's (copy)"""
 
@@ -48,7 +48,7 @@ class Selecting(Copying):
     """Base of the methods with a selector."""
 
     select: Any = "truncation"
-    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or keep"""
+    """who copies whom: truncation, winner_takes_all, tournament, threshold, t_test or none"""
     burn_in: int = 0
     """environment steps of a member before it may copy or explore"""
 

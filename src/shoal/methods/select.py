@@ -4,7 +4,7 @@ members to decide for.
 What holds for all of them:
 
 - Members with NaN or infinite fitness rank last, never become parents, and copy a member with finite fitness. Where no
-  fitness is finite, all members keep weights and hyperparameters. (`KeepWeights` ignores fitness, and without donors nobody
+  fitness is finite, all members keep weights and hyperparameters. (`NoSelection` ignores fitness, and without parents nobody
   copies.)
 - Members of equal fitness are ranked at random, so that they sometimes copy. The best is never overwritten.
 - A member's random numbers depend only on the key and its uid: every process decides the same, in any order of the
@@ -70,27 +70,27 @@ class Selector:
 class Truncation(Selector):
     """The worst members copy random members from the top, and explore (PBT, arXiv 1711.09846).
 
-    Both fractions are rounded down, but at least one member is replaced and at least one is a donor. All members with
+    Both fractions are rounded down, but at least one member is replaced and at least one is a parent. All members with
     non-finite fitness are replaced too.
-    fastpbrl (arXiv 2206.08888) uses bottom = 0.4 with donors = above.
+    fastpbrl (arXiv 2206.08888) uses bottom = 0.4 with parents = above.
     """
 
     bottom: float = 0.25
     """fraction that is replaced: rounded down, at least one member, and diverged ones"""
     top: float = 0.25
-    """fraction of the population that is copied from, with donors: top"""
-    donors: Literal["top", "above", "none"] = "top"
+    """fraction of the population that is copied from, with parents: top"""
+    parents: Literal["top", "above", "none"] = "top"
     """copied from: the top fraction, all above the bottom, or none (exploring alone)"""
 
     def __post_init__(self) -> None:
         if not (0 < self.bottom < 1 and 0 < self.top < 1):
             raise BadField("bottom", f"it and top = {self.top} must lie between 0 and 1", value=self.bottom)
-        if self.donors == "top" and self.bottom + self.top > 1:
+        if self.parents == "top" and self.bottom + self.top > 1:
             raise BadField("bottom", f"overlaps with top = {self.top}", "together at most 1", value=self.bottom)
 
     @property
     def copies(self) -> bool:  # type: ignore[override]
-        return self.donors != "none"
+        return self.parents != "none"
 
     def advice(self, members: int, episodes: int) -> str:
         less = f"bottom = {self.bottom:g} of {members} is less than one member; one is replaced anyway"
@@ -100,9 +100,9 @@ class Truncation(Selector):
         n = len(members.rank)
         above = n - min(_share(self.bottom, n), n - 1)
         replaced = (members.rank >= above) | ~members.finite
-        if self.donors == "none":
+        if self.parents == "none":
             return np.arange(n), replaced
-        donors = above if self.donors == "above" else min(_share(self.top, n), above)
+        donors = above if self.parents == "above" else min(_share(self.top, n), above)
         pool = np.flatnonzero(members.finite & (members.rank < donors))
         return _copying(np.where(replaced, _draw(pool, members.uniform), np.arange(n)))
 
@@ -205,7 +205,7 @@ def significantly_better(
 
 
 @dataclass(frozen=True)
-class KeepWeights(Selector):
+class NoSelection(Selector):
     """No member copies: the control, many independent runs."""
 
     min_population: ClassVar[int] = 1
@@ -224,7 +224,7 @@ SELECTORS: dict[str, type[Selector]] = {
     "tournament": Tournament,
     "threshold": Threshold,
     "t_test": TTest,
-    "keep": KeepWeights,
+    "none": NoSelection,
 }
 
 

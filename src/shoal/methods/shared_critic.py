@@ -29,7 +29,7 @@ class Actor(NamedTuple):
 
     policy: Any
     target_policy: Any
-    policy_optimiser: Any
+    policy_optimizer: Any
     updates: jax.Array  # int32, those behind these weights
 
 
@@ -38,7 +38,7 @@ class Critic(NamedTuple):
 
     critics: Any
     target_critics: Any
-    optimiser: Any
+    optimizer: Any
     updates: jax.Array  # int32, those behind these weights
 
 
@@ -57,12 +57,12 @@ def actor_of(agent: Agent, hyper: Hyper) -> Agent:
 
 def new_actor(policy: PyTree) -> Actor:
     """An actor that begins with these parameters."""
-    return Actor(policy=policy, target_policy=policy, policy_optimiser=ADAM.init(policy), updates=jnp.int32(0))
+    return Actor(policy=policy, target_policy=policy, policy_optimizer=ADAM.init(policy), updates=jnp.int32(0))
 
 
 def new_critic(critics: PyTree) -> Critic:
     """Critics that begin with these parameters."""
-    return Critic(critics=critics, target_critics=critics, optimiser=ADAM.init(critics), updates=jnp.int32(0))
+    return Critic(critics=critics, target_critics=critics, optimizer=ADAM.init(critics), updates=jnp.int32(0))
 
 
 def batches(buffer: ReplayBuffer, keys: jax.Array, shape: tuple[int, ...], discount: jax.Array) -> Batch:
@@ -93,10 +93,10 @@ def joint_update(
         flat, next_action = _flat((batch, next_action))
         target = targets(net, critic.target_critics, flat, next_action)
         counts = tree.finite(next_action)[None]  # leaves out actors that have diverged
-        critics, optimiser, loss, value = critic_step(
-            net, first.critic_learning_rate, critic.critics, critic.optimiser, flat, target, counts
+        critics, optimizer, loss, value = critic_step(
+            net, first.critic_learning_rate, critic.critics, critic.optimizer, flat, target, counts
         )
-        critic = critic._replace(critics=critics, optimiser=optimiser, updates=critic.updates + 1)
+        critic = critic._replace(critics=critics, optimizer=optimizer, updates=critic.updates + 1)
         actors = actors._replace(updates=actors.updates + 1)
         due, unchanged = is_due(critic.updates, first.policy_delay), lambda actors, critic, *_: (actors, critic)
         given = actors, critic, hyper, batch.obs, *arguments
@@ -113,10 +113,10 @@ def joint_update(
 
         gradient = jax.grad(loss)(actors.policy)
         rates = hyper.policy_learning_rate
-        policies, optimiser = jax.vmap(adam_step)(rates, gradient, actors.policy, actors.policy_optimiser)
+        policies, optimizer = jax.vmap(adam_step)(rates, gradient, actors.policy, actors.policy_optimizer)
         actors = actors._replace(
             policy=policies,
-            policy_optimiser=optimiser,
+            policy_optimizer=optimizer,
             target_policy=jax.vmap(polyak_update)(actors.target_policy, policies, hyper.tau),
         )
         followed = polyak_update(critic.target_critics, critic.critics, hyper.tau[0])

@@ -34,7 +34,7 @@ class SuccessiveHalving(Pbt):
     """members that train to the end"""
     rungs: tuple[float, ...] | None = None
     """rungs as shares of the run, such as [0.1, 0.3, 0.6] for 8 members"""
-    between: Literal["pbt", "none"] = "pbt"
+    between_rungs: Literal["pbt", "none"] = "pbt"
     """tuned members between rungs: pbt: they copy and explore; none: they do neither"""
     last_choice: Literal["t_test", "fitness"] = "t_test"
     """the last tuned member survives if significantly better (t_test), or if fitter (fitness)"""
@@ -51,7 +51,7 @@ class SuccessiveHalving(Pbt):
 
     @property
     def copies(self) -> bool:
-        return self.between == "pbt" and super().copies
+        return self.between_rungs == "pbt" and super().copies
 
     def validate(self, agent: Tunable, population: int) -> None:
         if self.min_members > population:
@@ -95,7 +95,7 @@ class SuccessiveHalving(Pbt):
                 kept = self.kept(stats, members, population)
                 ends = tuple(np.flatnonzero(~kept[rows]).tolist())
                 return {"rungs": state["rungs"] + 1}, unchanged(stats, rows)._replace(ends=ends)
-            if self.between == "none":
+            if self.between_rungs == "none":
                 return state, unchanged(stats, rows)
             return state, pbt.decide(key, (), stats, rows)[1]  # type: ignore[return-value]
 

@@ -245,7 +245,7 @@ SAMPLED = {"mean": FITNESS["best"]} | {title: _metric("members", name, 0) for ti
 DETERMINANT = "diversity/determinant"
 ALIKE = (
     "all members of the first generation have the same return, so there is nothing to learn from; try a larger sigma or "
-    "config.normalise_observations"
+    "config.normalize_observations"
 )
 
 

@@ -44,10 +44,12 @@ class ActorCritic:
         self._mask = ActionMask(spec)
         self.observation_keys = actor.keys + self._mask.keys
         alike, nothing_to_share = actor.keys == critic.keys, config.network == "mlp" and not config.lstm_hidden_size
-        if config.shared and not (alike or nothing_to_share):
+        if config.share_features_extractor and not (alike or nothing_to_share):
             problem = "policy and critic cannot have a network in common, as they see different observations"
-            raise BadField("config.shared", problem, "write shared: false", value=True)
-        self._views = [actor] if config.shared and alike else [actor, critic]
+            raise BadField(
+                "config.share_features_extractor", problem, "write share_features_extractor: false", value=True
+            )
+        self._views = [actor] if config.share_features_extractor and alike else [actor, critic]
         self._networks = [make_network(config.network, view.spec, config.precision) for view in self._views]
         self._cell = nn.OptimizedLSTMCell(config.lstm_hidden_size, recurrent_kernel_init=orthogonal(1.0))
         head = {"log_std_init": config.log_std_init, "precision": config.precision}
@@ -118,7 +120,7 @@ class ActorCritic:
     def _features(self, params: Any, statistics: PyTree, obs: PyTree, i: int) -> jax.Array:
         """Return the features [..., F] of network i: the shared one, that of the policy, or that of the critic."""
         view = self._views[i]
-        x = view.normalised(statistics, obs) if self._config.normalise_observations else view.look(obs)
+        x = view.normalised(statistics, obs) if self._config.normalize_observations else view.look(obs)
         return self._networks[i].apply(params["networks"][i], x)
 
     def _heads(self, params: Any, features: Any, obs: PyTree) -> tuple[Distribution, jax.Array]:

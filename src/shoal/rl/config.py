@@ -24,7 +24,7 @@ class NetworkConfig(Views):
 
     network: Any = "mlp"
     """feature extractor: mlp, minatar, nature_cnn, impala, or module:factory of your own"""
-    shared: bool = True
+    share_features_extractor: bool = True
     """policy and critic share that network and the LSTM; false: one each"""
     lstm_hidden_size: int = 0
     """units of an LSTM between that network and the hidden layers; 0: none"""
@@ -36,7 +36,7 @@ class NetworkConfig(Views):
     """logarithm of the standard deviation of continuous actions before the first update"""
     precision: Precision = "float32"
     """precision of the layers: float32, or bfloat16"""
-    normalise_observations: bool = False
+    normalize_observations: bool = False
     """normalise observations by their running mean and standard deviation"""
 
 

@@ -43,7 +43,7 @@ def update_statistics(statistics: Statistics, batch: jax.Array, counts: jax.Arra
     return jax.tree.map(lambda new, old: jnp.where(n > 0, new, old), merged, statistics)
 
 
-def normalise(statistics: Statistics, x: jax.Array) -> jax.Array:
+def normalize(statistics: Statistics, x: jax.Array) -> jax.Array:
     """Normalise to zero mean and unit variance, and clip."""
     mean, scale = statistics.mean, jax.lax.rsqrt(statistics.variance + 1e-8)
     return jnp.clip((x - jnp.broadcast_to(mean, x.shape)) * jnp.broadcast_to(scale, x.shape), -CLIP, CLIP)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from shoal.core.errors import BadField
 from shoal.core.spec import MASK, PLAYER, describe
 from shoal.rl.networks import flatten, scaled
-from shoal.rl.normalize import empty, normalise, update_statistics
+from shoal.rl.normalize import empty, normalize, update_statistics
 
 if TYPE_CHECKING:
     from shoal.core.spec import Spec
@@ -72,7 +72,7 @@ class View:
         """Return normalised observations, each array by its own statistics."""
         if self.keys:
             statistics, obs = ({key: x[key] for key in self.keys} for x in (statistics, obs))
-        return self.look(jax.tree.map(lambda x, of: normalise(of, scaled(x)), obs, statistics))
+        return self.look(jax.tree.map(lambda x, of: normalize(of, scaled(x)), obs, statistics))
 
 
 def empty_statistics(spec: Spec) -> PyTree:

@@ -172,10 +172,10 @@ def _end_episodes(member: Member) -> Member:
 ADAM = optax.scale_by_adam()  # a direction only; `adam_step` multiplies it by the learning rate
 
 
-def adam_step(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimiser: PyTree) -> tuple[PyTree, PyTree]:
+def adam_step(learning_rate: jax.Array, gradient: PyTree, params: PyTree, optimizer: PyTree) -> tuple[PyTree, PyTree]:
     """Take a step of Adam; return the new parameters and the new state of `ADAM`."""
-    direction, optimiser = ADAM.update(gradient, optimiser)
-    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimiser
+    direction, optimizer = ADAM.update(gradient, optimizer)
+    return jax.tree.map(lambda p, d: p - learning_rate * d, params, direction), optimizer
 
 
 def polyak_update(target: PyTree, online: PyTree, tau: jax.Array) -> PyTree:

@@ -24,7 +24,7 @@ from shoal.members.devices import host_memory
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 SHARD = "shard-"  # so begin the names of the parts with members
-FORMAT = 7  # of what is written: how arrays are named, and which parts there are
+FORMAT = 8  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
 T = TypeVar("T")

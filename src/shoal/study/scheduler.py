@@ -35,7 +35,7 @@ from shoal.study.replay import follower
 from shoal.study.results import FILE, NotOurs, RunOutcome, begun, is_study, read_outcome, read_results, stranded
 from shoal.study.seeds import to_the_end
 from shoal.study.sequences import SEED_STEP, put_together
-from shoal.study.study_file import RunKey, Study, Trial, budgets, check_optimisers, dump, read, trials
+from shoal.study.study_file import RunKey, Study, Trial, budgets, check_optimizers, dump, read, trials
 
 FINISHED = (run_files.RESULT, "report.html")  # files of a run that is done
 
@@ -54,7 +54,7 @@ def run_study(file: Path, workspace: Path | None, console: Screen, quiet: bool =
     with attribute_errors(file):
         planned = trials(study)
         budgets(study)
-        check_optimisers(study)
+        check_optimizers(study)
     _write_study(study, path, file)
     if not quiet and (seeds := seeds_summary(read_results(path))):
         console.print(seeds, soft_wrap=True)

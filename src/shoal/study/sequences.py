@@ -28,35 +28,35 @@ SEED_STEP = 1_000_000  # added to the seed from run to run, so that no two use t
 
 
 @dataclass(frozen=True)
-class Ask:
+class Tune:
     """An optimiser of hyperparameters by ask and tell, over single members: each of its trials is a run of one member.
 
     The runs spend what an experiment has: its population times its generations, or its budget. Members learn alone, from
     the ranges that the experiment tunes: where it names none, those that its method would.
 
-    optimiser: module:name, called with (space, seed, runs): the ranges by name, see `Range`, an integer, and how often
+    optimizer: module:name, called with (space, seed, trials): the ranges by name, see `Range`, an integer, and how often
         it will be asked. Its `ask()` gives a value for each name, then `tell(hyper, fitness)` says what came of them: the
         fitness of the run's champion, as it was selected; NaN where the member diverged. It must ask for the same again
         where the seed and what it was given are the same.
     trials: how many runs share the budget
     """
 
-    optimiser: str
+    optimizer: str
     trials: int
 
     @classmethod
-    def of(cls, arm: Mapping[str, Any]) -> Ask | None:
+    def of(cls, arm: Mapping[str, Any]) -> Tune | None:
         """Return that of an arm, from its fields in the study file; None where it is a single run. Raises BadInput."""
-        if "ask" not in arm:
+        if "tune" not in arm:
             return None
-        given = arm["ask"] if isinstance(arm["ask"], dict) else {}
-        if given.keys() != {"optimiser", "runs"}:
-            raise BadField("ask", "write ask: {optimiser: module:name, runs: NUMBER}", value=arm["ask"])
-        return cls(convert(str, given["optimiser"], "ask.optimiser"), convert(int, given["runs"], "ask.runs"))
+        given = arm["tune"] if isinstance(arm["tune"], dict) else {}
+        if given.keys() != {"optimizer", "trials"}:
+            raise BadField("tune", "write tune: {optimizer: module:name, trials: NUMBER}", value=arm["tune"])
+        return cls(convert(str, given["optimizer"], "tune.optimizer"), convert(int, given["trials"], "tune.trials"))
 
     def __post_init__(self) -> None:
         if not 1 <= self.trials <= MOST:
-            raise BadField("ask.runs", f"must be 1 to {MOST:,}", value=self.trials)
+            raise BadField("tune.trials", f"must be 1 to {MOST:,}", value=self.trials)
 
     def parts(self, e: Experiment) -> list[Experiment]:
         """The runs, as far as they are known before any is made; budgets are of a run and all before it. Raises BadInput."""
@@ -71,7 +71,7 @@ class Ask:
         generations, left = (1, 0) if e.budget is not None else divmod(e.population * e.generations, self.trials)
         if left or not generations:
             problem = f"must divide population x generations = {e.population * e.generations}"
-            raise BadField("ask.runs", problem, value=self.trials)
+            raise BadField("tune.trials", problem, value=self.trials)
         space, made = make_closed_plan(e).experiment.space if e.space is None else e.space, []
         if not space:
             raise BadField("space", "there is nothing to ask for: name the ranges to tune")
@@ -83,29 +83,29 @@ class Ask:
 
     def imported(self) -> Any:
         """The class or function that makes the optimiser. Raises BadInput where it cannot be imported."""
-        return import_from(self.optimiser, "ask.optimiser")
+        return import_from(self.optimizer, "tune.optimizer")
 
     def runs(self, e: Experiment, place: Path) -> Iterator[tuple[Path, Experiment]]:
         """Yield the place and the experiment of each run; the next is asked for when it is done. Raises BadInput."""
         parts, spent = self.parts(e), 0
         space = parts[0].space or {}
-        optimiser = self._own(self.imported(), space, e.seed, self.trials)
+        optimizer = self._own(self.imported(), space, e.seed, self.trials)
         for k, part in enumerate(parts):
-            hyper, run = self._own(optimiser.ask), place / str(k)
+            hyper, run = self._own(optimizer.ask), place / str(k)
             if not isinstance(hyper, Mapping) or hyper.keys() != space.keys():
-                raise BadField("ask.optimiser", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
-            asked = {name: convert(float, plain(x), f"ask.{name}") for name, x in hyper.items()}
+                raise BadField("tune.optimizer", f"its ask gave {hyper!r}", f"it must give {', '.join(space)}")
+            asked = {name: convert(float, plain(x), f"tune.{name}") for name, x in hyper.items()}
             if (run / run_files.EXPERIMENT).is_file() and not asked.items() <= of_run(run).hyper.items():
                 problem = f"it asks for other values than those with which {run} began"
-                raise BadField("ask.optimiser", problem, "let it draw from the seed that it is given")
+                raise BadField("tune.optimizer", problem, "let it draw from the seed that it is given")
             left = None if part.budget is None else max(1, part.budget - spent)
             yield run, replace(part, space={}, hyper=e.hyper | asked, budget=left)
             result = RunFiles(run).result
             spent += sum(result[name] for name in STEPS) - _selection(result)  # no budget of a run holds those
-            self._own(optimiser.tell, hyper, _fitness(result))
+            self._own(optimizer.tell, hyper, _fitness(result))
 
     def _own(self, function: Any, *arguments: Any) -> Any:
-        return call_own("ask.optimiser", self.optimiser, function, *arguments)
+        return call_own("tune.optimizer", self.optimizer, function, *arguments)
 
 
 def put_together(place: Path, runs: list[Path]) -> None:

@@ -16,10 +16,10 @@ from shoal.core.yaml_text import read_yaml, write_yaml
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import attribute_errors, from_dict, text_of, to_dict
 from shoal.experiment.plan import make_closed_plan
-from shoal.study.sequences import MOST, Ask
+from shoal.study.sequences import MOST, Tune
 
 FORBIDDEN = ("seed", "run_dir", "exchange")  # the study itself sets them
-OWN = ("replay", "ask")  # fields of an arm that no experiment has, of which it has one at most
+OWN = ("replay", "tune")  # fields of an arm that no experiment has, of which it has one at most
 ALIKE = 0.01  # budgets that differ by less count as equal: intervals are whole rollouts
 
 
@@ -65,7 +65,7 @@ class Study:
     """fields of an experiment that all arms share"""
     arms: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields in which each arm differs; `replay: ARM` trains anew with the schedule that a run of that arm
-    found, on seeds that nobody used; `ask: {optimiser: module:name, runs: NUMBER}` trains single members with what an
+    found, on seeds that nobody used; `tune: {optimizer: module:name, trials: NUMBER}` trains single members with what an
     optimiser asks for"""
     tasks: dict[str, dict[str, Any]] = field(default_factory=dict)
     """by name, the fields of several tasks, on each of which every arm is run, and `scale: [LOW, HIGH]`: the returns that
@@ -120,7 +120,7 @@ class Trial:
     key: RunKey
     experiment: Experiment
     replays: RunKey | None
-    sequence: Ask | None
+    sequence: Tune | None
 
 
 def read(path: Path, read_bytes: Callable[[Path], bytes] = read_named) -> Study:
@@ -181,7 +181,7 @@ def _check_arm(study: Study, changes: Mapping[str, Any]) -> None:
     """Check the changes of one arm. Raises BadInput."""
     if len(several := [name for name in OWN if name in changes]) > 1:
         raise BadField("", f"has {' and '.join(several)}", "an arm has one of them at most")
-    if Ask.of(changes) is not None and "method" in changes:
+    if Tune.of(changes) is not None and "method" in changes:
         raise BadField("method", "its members learn alone", "leave it out")
     other = convert(str | None, changes.get("replay"), "replay")
     if other is None:
@@ -200,7 +200,7 @@ def trials(study: Study) -> list[Trial]:
     made = []
     for seed, ((task, arm), experiment) in product(range(study.seeds), arms.items()):
         source = study.arms[arm].get("replay")
-        replays, sequence = source and RunKey(task, source, seed), Ask.of(study.arms[arm])
+        replays, sequence = source and RunKey(task, source, seed), Tune.of(study.arms[arm])
         made.append(Trial(RunKey(task, arm, seed), replace(experiment, seed=seed), replays, sequence))
     return made
 
@@ -267,7 +267,7 @@ class _Planned(NamedTuple):
 
 
 def _planned(study: Study, task: str, arm: str) -> _Planned:
-    experiment, sequence = experiment_of(study, task, arm), Ask.of(study.arms[arm])
+    experiment, sequence = experiment_of(study, task, arm), Tune.of(study.arms[arm])
     with error_context(f"arms.{arm}"):  # the parts of a sequence differ in seed and budget alone
         part = experiment if sequence is None else replace(sequence.parts(experiment)[0], budget=experiment.budget)
         plan = make_closed_plan(part)
@@ -283,11 +283,11 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
     return _Planned(steps, whole, (own, to_dict(plan.experiment)))
 
 
-def check_optimisers(study: Study) -> None:
+def check_optimizers(study: Study) -> None:
     """Raise BadInput where an optimiser cannot be imported: its turn would come when other arms have run for hours."""
     for arm, changes in study.arms.items():
         with error_context(f"arms.{arm}"):
-            if (sequence := Ask.of(changes)) is not None:
+            if (sequence := Tune.of(changes)) is not None:
                 sequence.imported()
 
 

@@ -110,7 +110,7 @@ def hyperparameters(plan: Plan) -> Iterator[Diagnostic]:
     fixed = ", ".join(f"{name} {value:g}" for name, value in e.hyper.items()) or "nothing"
     yield ok("tuned", f"{', '.join(space)}; fixed: {fixed}")
     if method.copies and not getattr(explore, "changes", True):
-        yield warning("exploration", "explore: keep copies the initial values and samples no new ones")
+        yield warning("exploration", "explore: none copies the initial values and samples no new ones")
     for name, r in space.items():
         default = float(plan.defaults[name])
         if (first := r.initial_value) is not None and at_bound(r, np.array([first]))[0]:

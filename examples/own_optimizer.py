@@ -24,7 +24,7 @@ base:
 arms:
   pbt: {method: pbt}
   halving: {method: successive_halving}
-  tpe: {ask: {optimiser: own_optimiser:Tpe, runs: 4}}   # four runs of one member, of four generations each
+  tpe: {tune: {optimizer: own_optimizer:Tpe, trials: 4}}   # four runs of one member, of four generations each
 seeds: 2
 """
 
@@ -32,9 +32,9 @@ seeds: 2
 class Tpe:
     """The tree-structured Parzen estimator. With the same seed and the same results it suggests the same values again."""
 
-    def __init__(self, space: Mapping[str, Range], seed: int, runs: int):
+    def __init__(self, space: Mapping[str, Range], seed: int, trials: int):
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(2, runs // 4))
+        sampler = optuna.samplers.TPESampler(seed=seed, n_startup_trials=max(2, trials // 4))
         self.study = optuna.create_study(direction="maximize", sampler=sampler)
         self.space = {name: distribution(r) for name, r in space.items()}
 
@@ -59,7 +59,7 @@ def distribution(r: Range) -> optuna.distributions.BaseDistribution:
 
 
 def main() -> None:
-    # In a shell: shoal study compare.yaml, where Python finds own_optimiser.
+    # In a shell: shoal study compare.yaml, where Python finds own_optimizer.
     file = Path("compare.yaml")
     file.write_text(STUDY)
     place, failed = run_study(file, Path("runs"), Console())

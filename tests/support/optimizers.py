@@ -8,8 +8,8 @@ import numpy as np
 class Ladder:
     """Tries every learning rate of its ladder, which leaves one run for the best of them."""
 
-    def __init__(self, space, seed, runs):
-        self.names, self.steps = list(space), [10.0 ** -(k + seed + 2) for k in range(runs - 1)]
+    def __init__(self, space, seed, trials):
+        self.names, self.steps = list(space), [10.0 ** -(k + seed + 2) for k in range(trials - 1)]
         self.heard = []
 
     def ask(self):
