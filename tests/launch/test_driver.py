@@ -465,12 +465,12 @@ def test_a_process_here_prints_to_its_log(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def left_at_work(crew: Crew, name: str, words: list[str]) -> subprocess.Popen[bytes]:
-    """A process of this machine that the lease of a worker names."""
+    """A process of this machine that an earlier command started as a worker."""
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)", *words])
     while not Path(f"/proc/{process.pid}/cmdline").read_bytes():  # for a moment after it has begun
         time.sleep(0.001)
-    (crew.path / "leases").mkdir(exist_ok=True)
-    (crew.path / "leases" / name).write_text(f"here {process.pid} {realm_here()} x")
+    crew.log(name).parent.mkdir(exist_ok=True)
+    crew.log(name).with_suffix(".pid").write_text(f"here {process.pid} {realm_here()}")
     return process
 
 
@@ -503,6 +503,18 @@ def test_who_was_left_at_work_is_ended(tmp_path: Path, end: Callable[[Local], No
         (found := Found(another.pid, crew.words("w0"))).kill()
         assert found.poll() == LOST and another.poll() is None
         another.kill()
+
+
+def test_who_was_left_before_it_had_its_lease_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has that seconds after its start; by then the workers of a second command were refused, and all were stopped."""
+    (python := tmp_path / "python").write_text("#!/bin/sh\nwhile :; do sleep 0.1; done\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (crew := Crew(tmp_path, 1, ())).log("w0").parent.mkdir()
+    first, second = Local(crew), Local(crew)
+    assert first.start("w0") and not second.start("w0")
+    second.kill(["w0"])
+    assert first._processes["w0"].wait(20) == -signal.SIGKILL  # type: ignore[union-attr]
 
 
 def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Lease:
     def __init__(self, path: Path, pause: Callable[[], None], note: Callable[[str], None]):
         """Raises BadInput when another process works under this name. `pause` and `note`: see `Workspace`."""
         self._path = path
-        self._mine = f"{socket.gethostname()} {os.getpid()} {realm_here()} {uuid.uuid4().hex}"
+        self._mine = f"{holder_of(os.getpid())} {uuid.uuid4().hex}"
         while not create_file(path, self._mine.encode()):
             self._break(pause, note)
         # It remains this file after a rename, so that a new lease is never renewed by mistake.
@@ -100,6 +100,11 @@ class Lease:
         while not self._done.wait(BEAT):
             with suppress(OSError):  # a disk that is full or unavailable for a while
                 os.utime(self._file)
+
+
+def holder_of(pid: int) -> str:
+    """A process of this machine, as the holder of a lease."""
+    return f"{socket.gethostname()} {pid} {realm_here()}"
 
 
 def ended(holder: str) -> bool:

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from shoal.core.atomic import read_or_nothing
+from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.cores import share, usable_cores, usable_gpus
-from shoal.distributed.lease import process_here
+from shoal.distributed.lease import holder_of, process_here
 from shoal.launch.launcher import LOST, Crew
 
 
@@ -21,7 +21,7 @@ class Found:
     `Popen`. Who has not started a process does not get its exit code."""
 
     def __init__(self, pid: int, words: Sequence[str]):
-        """words: the last ones of its command. A lease may name a process that is none of ours."""
+        """words: the last ones of its command. The process of this number may be none of ours by now."""
         self._pid, self._words = pid, [*words]
 
     def poll(self) -> int | None:
@@ -48,7 +48,8 @@ class Local:
         self._processes: dict[str, subprocess.Popen[bytes] | Found] = {}
 
     def start(self, name: str) -> bool:
-        pid = process_here(read_or_nothing(self._crew.path / "leases" / name))
+        record = self._crew.log(name).with_suffix(".pid")  # a worker gets its lease seconds after its start
+        pid = process_here(read_or_nothing(record))
         if pid is not None and (found := Found(pid, self._crew.words(name)[-3:])).poll() is None:
             self._processes[name] = found
             return False
@@ -58,6 +59,8 @@ class Local:
             self._processes[name] = started = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=_env(rank, size)
             )
+        with suppress(OSError):  # a full disk: no later command will find it
+            write_file(record, holder_of(started.pid).encode())
         if hasattr(os, "sched_setaffinity"):  # long before it looks for its cores
             os.sched_setaffinity(started.pid, share(usable_cores(), rank, size))
         return True
