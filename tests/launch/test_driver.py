@@ -612,13 +612,15 @@ def test_a_job_whose_worker_is_not_there_yet_is_cancelled(tmp_path: Path, monkey
     stand_in(tmp_path, monkeypatch, scancel=f"""echo "$@" >> {tmp_path}/cancelled""")
     for folder in ("workers", "slots", "leases", "jobs"):
         (tmp_path / folder).mkdir()
-    for name, job in (("w0", "10"), ("w1", "11"), ("w2", "12")):
+    for name, job in (("w0", "10"), ("w1", "11"), ("w2", "12"), ("w3", "13")):
         (tmp_path / "jobs" / name).write_text(job)
-    (tmp_path / "leases/w0").write_text("node7 4711 realm x")
+    for name, renewed in (("w0", 1), ("w3", -1)):  # that of w3 was left by a worker that was killed
+        (tmp_path / "leases" / name).write_text("node7 4711 realm x")
+        os.utime(tmp_path / "leases" / name, (begun := (tmp_path / "jobs" / name).stat().st_mtime + renewed, begun))
     (tmp_path / "jobs/w2.code").write_text("0\n")
     assert shoal("stop", tmp_path).code == DONE
-    waiting, running = (tmp_path / "cancelled").read_text().splitlines()
-    assert running == "11" and sorted(waiting.split()) == ["--state=PENDING", "10", "11", "12"]
+    waiting, running = (sorted(line.split()) for line in (tmp_path / "cancelled").read_text().splitlines())
+    assert running == ["11", "13"] and waiting == ["--state=PENDING", "10", "11", "12", "13"]
 
 
 def test_workers_are_stopped_from_a_machine_without_slurm(

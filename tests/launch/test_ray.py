@@ -82,6 +82,21 @@ def test_the_log_says_what_ray_knows_of_a_death(ray: MagicMock, tmp_path: Path) 
     assert crew.log("w0").read_text() == "The node was running low on memory.\n"
 
 
+def test_a_successor_that_waits_for_its_place_never_begins(ray: MagicMock, tmp_path: Path) -> None:
+    """The lease that is there was left by the worker that was killed."""
+    (tmp_path / "leases").mkdir()
+    for name in ("w0", "w1"):
+        (tmp_path / "leases" / name).write_text("node7 4711 realm x")
+    waits, works, new = (MagicMock() for _ in range(3))
+    ray.remote.return_value.return_value.options.return_value.remote.side_effect = [waits, works, new]
+    place = actors(Crew(tmp_path, 3, ()))
+    for name in ("w0", "w1", "w2"):
+        place.start(name)
+    (tmp_path / "leases/w1").write_text("node8 4712 realm y")
+    place.stop()
+    assert [call.args for call in ray.kill.call_args_list] == [(waits,), (new,)]
+
+
 def test_workers_that_share_a_gpu_share_its_memory(
     ray: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

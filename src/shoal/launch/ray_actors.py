@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 
+from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.launch.launcher import LOST, Crew
 
@@ -47,6 +48,7 @@ class RayActors:
         self._crew = crew
         self._actors: dict[str, Any] = {}
         self._ends: dict[str, Any] = {}  # references to exit codes
+        self._before: dict[str, str] = {}  # the leases that predecessors left
         try:
             ray.init(log_to_driver=False, logging_level="ERROR", configure_logging=False)
         except Exception as error:  # of any kind: another version of Ray, a cluster that does not answer
@@ -62,6 +64,7 @@ class RayActors:
         self._kind = ray.remote(num_cpus=crew.cpus, num_gpus=crew.gpus, runtime_env={"env_vars": env})(_Worker)
 
     def start(self, name: str) -> bool:
+        self._before[name] = self._lease(name)
         self._actors[name] = actor = self._kind.options(name=f"{self._crew.path}/{name}").remote()
         log = str(self._crew.log(name))
         self._ends[name] = actor.train.remote(self._crew.words(name), str(Path.cwd()), log)
@@ -81,9 +84,13 @@ class RayActors:
 
     def stop(self) -> None:
         """Workers see in the workspace that they are to stop; who has no place yet never begins."""
-        for name in self._actors.keys() - self._crew.begun():
-            ray.kill(self._actors[name])
+        for name, actor in self._actors.items():
+            if self._lease(name) in ("", self._before[name]):
+                ray.kill(actor)
 
     def kill(self, names: Iterable[str]) -> None:
         for name in names:
             ray.kill(self._actors[name])
+
+    def _lease(self, name: str) -> str:
+        return read_or_nothing(self._crew.path / "leases" / name)

@@ -4,6 +4,7 @@
 FILE=$1
 shift
 rm -f "$FILE"
+touch -c "${FILE%.code}" # a lease older than this is of a worker before
 (exec "$@") &
 WORKER=$!
 trap 'LATE=1; kill -USR1 $WORKER' USR1

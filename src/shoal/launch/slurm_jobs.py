@@ -91,8 +91,16 @@ def cancel_absent(workspace: Path) -> None:
     it yet: these would not see that all are to stop, which is asked of those who are there."""
     jobs = [*(workspace / "jobs").glob("w*[0-9]")]
     _cancel(map(read_or_nothing, jobs), "--state=PENDING")
-    there = {path.stem for path in (*(workspace / "leases").glob("w*"), *(workspace / "jobs").glob("w*.code"))}
-    _cancel(read_or_nothing(job) for job in jobs if job.name not in there)  # but of who has come, or has ended
+    _cancel(read_or_nothing(job) for job in jobs if not job.with_suffix(".code").exists() and not _come(workspace, job))
+
+
+def _come(workspace: Path, job: Path) -> bool:
+    """True where the worker of a job has its lease, which it renews: one that is older than the job, whose script touches
+    this file, was left by a worker that was killed."""
+    try:
+        return (workspace / "leases" / job.name).stat().st_mtime > job.stat().st_mtime
+    except FileNotFoundError:
+        return False
 
 
 def _cancel(jobs: Iterable[str], *options: str) -> None:
