@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from support.runs import COMMAND, settings, shoal
 
+from shoal.distributed.stop_request import stop_workers
 from shoal.launch.slurm_jobs import SCRIPT
 
 CONF = """
@@ -63,22 +64,32 @@ def until(true: Callable[[], object], *processes: subprocess.Popen) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "sign"), [(0, None), (1, None), (3, signal.SIGUSR1), (3, signal.SIGTERM)], ids=["0", "1", "late", "ended"]
+    ("code", "sign", "stopped"),
+    [(0, None, 0), (1, None, 0), (3, signal.SIGUSR1, 0), (3, signal.SIGUSR1, 1), (3, signal.SIGTERM, 0)],
+    ids=["0", "1", "late", "late and stopped", "ended"],
 )
-def test_the_script_of_a_job(tmp_path: Path, code: int, sign: int | None) -> None:
-    """At the time limit it goes back into the queue once its worker has saved; else it leaves the exit code."""
+def test_the_script_of_a_job(tmp_path: Path, code: int, sign: int | None, stopped: int) -> None:
+    """At the time limit it goes back into the queue once its worker has saved, unless all were asked to stop; else it leaves
+    the exit code."""
+    stop_workers(tmp_path)  # of an earlier time: it is not meant
+    (tmp_path / "jobs").mkdir()
     (tmp_path / "scontrol").write_text('#!/bin/sh\necho "$@" > requeued\n')
     (tmp_path / "scontrol").chmod(0o755)
-    (tmp_path / "w0.code").write_text("of an earlier job")
+    (tmp_path / "jobs/w0.code").write_text("of an earlier job")
     env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "77"}
-    command = ["bash", str(SCRIPT), "w0.code", sys.executable, "-c", WORKER.replace("CODE", str(code))]
+    command = ["bash", str(SCRIPT), "jobs/w0.code", sys.executable, "-c", WORKER.replace("CODE", str(code))]
     job = subprocess.Popen(command, cwd=tmp_path, env=env)
     until((tmp_path / "begun").exists)
+    if stopped:
+        stop_workers(tmp_path)
     if sign is not None:
         job.send_signal(sign)
     assert job.wait(20) == code
-    left = {name: (tmp_path / name).read_text() for name in ("requeued", "w0.code") if (tmp_path / name).exists()}
-    assert left == ({"requeued": "requeue 77\n"} if sign == signal.SIGUSR1 else {"w0.code": f"{code}\n"})
+    files = [path for path in (tmp_path / "requeued", tmp_path / "jobs/w0.code") if path.exists()]
+    late = sign == signal.SIGUSR1 and not stopped
+    assert {path.name: path.read_text() for path in files} == (
+        {"requeued": "requeue 77\n"} if late else {"w0.code": f"{code}\n"}
+    )
 
 
 def free_port() -> int:
