@@ -183,7 +183,7 @@ def test_what_ends_the_run_first_bounds_its_size_and_its_time(ends: dict[str, An
     assert f"on gymnax:CartPole-v1, {size}" in marked(list(checks.size(plan)), "✓")
     timing = {"compile": 0.0, "train": 80.0, "evaluate": 0.0, "evolve": 0.0, "record": 0.0}
     if time:
-        assert f"the whole run {time}" in dry_run._speed(plan, plan.iterations, [timing, timing], 256, 64).text
+        assert f"the whole run {time}" in dry_run._speed(plan, plan.iterations, [timing, timing], 256, 64, 0.0).text
 
 
 @pytest.mark.parametrize(("share", "time"), [(0, "7 min 40 s"), (0.01, "7 min 50 s"), (0.5, "9 min 20 s")])
@@ -191,7 +191,17 @@ def test_the_time_of_a_run_includes_the_final_selection(share: float, time: str)
     """Of the 1,280 steps of the run, 640 at the pace of evaluations; and no fewer episodes than of the final evaluation."""
     plan = make_plan(replace(BASE, fitness=Fitness(episodes=8, final_selection=share), final_episodes=32))
     timing = {"compile": 0.0, "train": 80.0, "evaluate": 10.0, "evolve": 0.0, "record": 0.0}
-    diagnostic = dry_run._speed(plan, plan.iterations, [timing, timing], 256, 64)
+    diagnostic = dry_run._speed(plan, plan.iterations, [timing, timing], 256, 64, 0.0)
+    assert f"the whole run about {time}" in diagnostic.text
+
+
+@pytest.mark.parametrize(("share", "time"), [(0, "8 min 0 s"), (0.5, "11 min 20 s")])
+def test_the_time_of_a_run_without_evaluations_includes_the_final_ones(share: float, time: str) -> None:
+    """Of 32 episodes of 8 steps, at the pace of training: 256 steps in 80 s."""
+    fitness = Fitness(source="training", episodes=8, final_selection=share)
+    plan = make_plan(replace(BASE, fitness=fitness, final_episodes=32))
+    timing = {"compile": 0.0, "train": 80.0, "evaluate": 0.0, "evolve": 0.0, "record": 0.0}
+    diagnostic = dry_run._speed(plan, plan.iterations, [timing, timing], 256, 0, 8.0)
     assert f"the whole run about {time}" in diagnostic.text
 
 

@@ -97,15 +97,20 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
     made, evaluated = (
         getattr(watch.events[1], name) - getattr(watch.events[0], name) for name in ("steps", "evaluation_steps")
     )
-    yield _speed(plan, rollouts, timings, made, evaluated)
+    lengths = watch.events[-1].metrics.get("episode/length", np.zeros(0))
+    length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else 0.0
+    yield _speed(plan, rollouts, timings, made, evaluated, length)
     if not plan.kind.sampled:
         yield from _noise(plan, rollouts, kind.agent.rollout_length, watch.events[-1])
 
 
-def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]], made: int, evaluated: int) -> Diagnostic:
+def _speed(
+    plan: Plan, rollouts: int, timings: list[dict[str, float]], made: int, evaluated: int, length: float
+) -> Diagnostic:
     """Estimated time of a generation and of the whole run.
 
-    made, evaluated: steps of the second generation, in training and in evaluations
+    made, evaluated: steps of the second generation, in training and in evaluations. length: of a training episode, 0 where
+    none has ended
     """
     e, (first, second) = plan.experiment, timings
     phases = ("compile", "train", "evaluate", "evolve")
@@ -115,12 +120,16 @@ def _speed(plan: Plan, rollouts: int, timings: list[dict[str, float]], made: int
     longer_interval = plan.iterations / rollouts if plan.steps else 1
     training = second["train"] * longer_interval
     generation = training + second["evaluate"] + min(first["evolve"], second["evolve"]) + second["record"]
+    evaluating = second["evaluate"]
+    if e.fitness.source == "training":  # the final evaluation is the first one: at about the speed of training
+        evaluated = round(e.population * plan.evaluation.episodes * length)
+        evaluating = evaluated * second["train"] / made
     rounds = math.ceil(e.final_episodes / (e.population * plan.evaluation.episodes))
     longer = training * (plan.lengthening - 1)
-    total = compiling + (generation + longer) * e.generations + rounds * second["evaluate"]
+    total = compiling + (generation + longer) * e.generations + rounds * evaluating
     if share := e.fitness.final_selection:  # see `episodes_of`
         steps = share * made * longer_interval * e.generations
-        total += second["evaluate"] * max(steps / evaluated if evaluated else 0, rounds)
+        total += evaluating * max(steps / evaluated if evaluated else 0, rounds)
     most = "about" if e.budget is None and not e.stops_early else "at most"
     if e.time_limit is not None:
         alone = e.ends_by == ["time_limit"]
