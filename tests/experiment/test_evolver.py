@@ -109,6 +109,7 @@ def test_a_diverged_member_copies_another_one():
         {"select": "truncate"},
         {"explore": {"name": "perturb", "factor": 2}},
         {"space": {"rate": [1.0, 0.1]}},
+        {"space": {"config.layers": {"choices": [[64], [256]]}}},
         {"burn_in": -1},
         {"burn_in": "5"},
         {"population": "4"},

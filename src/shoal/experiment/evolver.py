@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from shoal.core.errors import BadField, BadInput
+from shoal.core.errors import STRUCTURE, BadField, BadInput
 from shoal.core.keys import derive
 from shoal.core.population import Decision, PopulationStats
 from shoal.core.schema import convert
@@ -45,12 +45,20 @@ class Evolver:
         for name, value in (("population", population), ("seed", seed)):
             if error := beyond_limits(name, value):
                 raise error
+        for name in map(str, space if isinstance(space, Mapping) else ()):
+            if name.startswith(STRUCTURE):
+                raise BadField(
+                    "space", "is a choice of structure, into which no other weights can be copied", name=name
+                )
         self._ranges = convert(dict[str, Range], space, "space")
         parts = {"select": make_component(select, "select"), "explore": make_component(explore, "explore")}
         method = Pbt(**parts, burn_in=burn_in)
         no_agent: Any = None
         search = SearchSpace(self._ranges, {}, {})
-        method.validate(no_agent, population)
+        try:
+            method.validate(no_agent, population)
+        except BadField as error:  # its advice is about the file of an experiment
+            raise BadField(error.field, error.problem, value=error.value) from None
         self._evolver, self._seed, self._burn_in = method.evolver(search, population), seed, burn_in
         self._uid = np.arange(population)
         self._parents, self._generation = self._uid, 0
