@@ -114,6 +114,7 @@ def evaluate(
     trust_code: Trust = False,
 ) -> int:
     """Evaluate the champion of a run, or another member, on held-out episodes; for a game, its exploitability."""
+    from shoal.experiment.files import of_run
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
@@ -125,6 +126,8 @@ def evaluate(
         if stochastic or given:
             raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
+    if (episodes, seed) != (None, None) and of_run(run).fitness.exact:
+        raise BadInput("exploitability is exact: leave out --episodes and --seed")
     with console().status("evaluating"):
         given |= {"member": member, "generation": generation, "stochastic": stochastic}
         outcome = play_episodes(run, trust_code=trust_code, **given)

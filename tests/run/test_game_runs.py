@@ -205,6 +205,7 @@ def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: 
         for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--stochastic",))
     ]
     exact = [("evaluate", run, "--against", run, *flags) for flags in (("--stochastic",), ("--levels", "train"))]
+    exact += [("evaluate", run, *flags) for flags in (("--episodes", "5"), ("--seed", "1"))]
     for command in (*none, *printed, *exact):
         said(shoal(*command).err)
 
