@@ -337,6 +337,16 @@ def test_a_host_environment_is_drawn_as_it_is_seen() -> None:
     environment.close()
 
 
+def test_a_game_of_atari_is_as_quick_as_on_the_console() -> None:
+    """It has 60 frames a second, of which a step is several; ale-py says 30."""
+    pytest.importorskip("ale_py")
+    pytest.importorskip("cv2")
+    for frameskip in (4, 2):
+        environment = rendered("gym:ALE/Pong-v5", {"frameskip": frameskip}, None)()
+        assert environment.rate == 60 / frameskip
+        environment.close()
+
+
 def test_envpools_bodies_are_drawn_by_gymnasium() -> None:
     pytest.importorskip("envpool")
     pytest.importorskip("mujoco")

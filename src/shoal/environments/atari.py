@@ -100,6 +100,7 @@ def one_game(
     quietly()
     made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
     made = wrappers.FrameStackObservation(made, frame_stack)
+    made.metadata = made.metadata | {"render_fps": 60 / frameskip}  # ale-py says 30, whatever the frameskip
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
 
