@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> MagicMock:
 def actors(crew: Crew) -> Any:
     from shoal.launch.ray_actors import RayActors
 
-    return RayActors(crew)
+    return RayActors(crew, print)
 
 
 def test_a_cluster_that_cannot_be_had(ray: MagicMock, tmp_path: Path, said: Said) -> None:
@@ -69,6 +70,26 @@ def test_a_cluster_that_cannot_be_had(ray: MagicMock, tmp_path: Path, said: Said
     outcome = shoal("train", "cartpole", "--workers", 1, "--launcher", "ray", "--workspace", tmp_path)
     assert (outcome.code, outcome.out) == (2, "")
     said(outcome.err)
+
+
+def test_an_address_where_nothing_answers(
+    ray: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said
+) -> None:
+    """Ray tries for a minute or more, says nothing meanwhile, and may end the process. What it finds by itself it may."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        port = closed.getsockname()[1]
+        for address in (f"127.0.0.1:{port}", f"ray://127.0.0.1:{port}"):
+            monkeypatch.setenv("RAY_ADDRESS", address)
+            outcome = shoal("train", "cartpole", "--workers", 1, "--launcher", "ray", "--workspace", tmp_path)
+            assert outcome.code == 2 and not ray.init.called
+            for text in (outcome.out, outcome.err):
+                said(text.replace(str(port), "PORT"))
+        closed.listen()
+        for address in (f"127.0.0.1:{port}", "auto", "local"):
+            monkeypatch.setenv("RAY_ADDRESS", address)
+            actors(Crew(tmp_path, 1, ()))
+        assert ray.init.call_count == 3
 
 
 def test_the_log_says_what_ray_knows_of_a_death(ray: MagicMock, tmp_path: Path) -> None:

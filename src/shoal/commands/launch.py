@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -90,7 +90,8 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     path = absolute(exchange.workspace or workspace)  # --set has the last word, for the workers too
     here = absolute(file) if file is not None and file.exists() else file
     crew = Crew(path, how.workers or 1, words(here, shared, set), how.cpus or 1, how.gpus)
-    screen, place = Output(), _launcher(how, crew)
+    screen = Output()
+    place = _launcher(how, crew, lambda message: None if quiet else screen.print(message, style="dim", soft_wrap=True))
     if not quiet:
         where = {"local": "on this machine", "ray": "on Ray", "slurm": "as Slurm jobs"}[how.launcher]
         screen.print(styled((many(crew.count, "worker"), "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
@@ -105,14 +106,14 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     return max(_print_result(path, screen), FAILED if FAILED in codes else DONE)
 
 
-def _launcher(how: Launch, crew: Any) -> Any:
-    """The place that was asked for. Raises BadInput where it cannot be had."""
+def _launcher(how: Launch, crew: Any, note: Callable[[str], None]) -> Any:
+    """The place that was asked for. note: of a cluster that may not answer. Raises BadInput where it cannot be had."""
     if how.launcher == "ray":
         if importlib.util.find_spec("ray") is None:
             raise BadInput(f"--launcher ray needs the package ray: {install('ray')}")
         from shoal.launch.ray_actors import RayActors
 
-        return RayActors(crew)
+        return RayActors(crew, note)
     if how.launcher == "slurm":
         if shutil.which("sbatch") is None:
             raise BadInput("--launcher slurm needs sbatch, which is not among the commands of this machine")

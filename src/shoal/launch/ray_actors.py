@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import runpy
+import socket
 import sys
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ import ray
 
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
+from shoal.core.interrupts import described
 from shoal.launch.launcher import LOST, Crew
+
+PATIENCE = 20.0  # seconds in which the head of a cluster must answer
 
 
 class _Worker:
@@ -40,11 +44,26 @@ class _Worker:
         raise AssertionError("the command did not exit")
 
 
+def _check_answers(address: str) -> None:
+    """Raise BadInput where nothing answers at an address of Ray, such as 10.0.0.5:6379 or ray://10.0.0.5:10001: `ray.init`
+    tries for a minute or more, has no limit that can be set, and may then end the process."""
+    host, _, port = address.rpartition("://")[2].partition("?")[0].rpartition(":")
+    if not port.isdigit():  # auto, or local
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
+    except OSError as error:
+        raise BadInput(f"--launcher ray: nothing answers at RAY_ADDRESS={address}: {described(error)}") from error
+
+
 class RayActors:
     """Actors of the cluster that RAY_ADDRESS names, or that this machine is in; else of one that begins here."""
 
-    def __init__(self, crew: Crew):
-        """Raises BadInput where no cluster can be had."""
+    def __init__(self, crew: Crew, note: Callable[[str], None]):
+        """Raises BadInput where no cluster can be had. note: is told which one is tried."""
+        if address := os.environ.get("RAY_ADDRESS", ""):
+            note(f"connecting to the Ray cluster at {address} (RAY_ADDRESS)")
+            _check_answers(address)
         self._crew = crew
         self._actors: dict[str, Any] = {}
         self._ends: dict[str, Any] = {}  # references to exit codes
