@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 from support.messages import shown
+from support.runs import shoal
 
 from shoal import cli
 from shoal.commands.import_isaac import translate
@@ -295,6 +296,14 @@ def test_a_file_that_is_written_may_have_an_equals_sign_in_its_name(file, tmp_pa
     with pytest.raises(SystemExit) as stop:
         cli.main(["import", "isaac", "-o", str(out), str(file), "agent.pbt.num_policies=4", "--headless"])
     assert stop.value.code == 0 and values(out.read_text())["population"] == 4
+
+
+def test_the_file_of_the_agent_is_not_overwritten(file, tmp_path, said):
+    """The experiment names it: nothing could read it any more."""
+    (tmp_path / "link.yaml").symlink_to(file)
+    outcome = shoal("import", "isaac", file, "-o", tmp_path / "link.yaml")
+    assert (outcome.code, file.read_text()) == (2, AGENT)
+    said(outcome.err)
 
 
 def test_every_flag_has_its_place_or_a_reason_why_it_is_left_out(file):

@@ -12,6 +12,7 @@ from shoal.commands.flags import Count, flag, look_here
 from shoal.commands.isaac_flags import NO_ISAAC_FLAGS, IsaacFlags
 from shoal.commands.output import console
 from shoal.core.atomic import check_target
+from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import DONE
 
@@ -55,6 +56,8 @@ def import_(
 
     if out is not None:
         check_target(out)
+        if out.resolve() == file.resolve():
+            raise BadInput(f"{out} cannot be written: the experiment reads it")
     text = translate(file, overrides, task, workers, flags)
     if out is None:
         sys.stdout.write(text)
