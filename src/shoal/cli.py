@@ -40,7 +40,7 @@ from shoal.commands.tools import agents, envs, experiments, import_, init, runs,
 from shoal.core.errors import BadInput
 from shoal.core.escape import in_shell
 from shoal.core.interrupts import BAD_INPUT, DONE
-from shoal.records.words import text
+from shoal.records.words import many, text
 
 OVERVIEW = """Train a population of reinforcement-learning agents that learn from one another.
 
@@ -132,7 +132,7 @@ def evaluate(
         given |= {"member": member, "generation": generation, "stochastic": stochastic}
         outcome = play_episodes(run, trust_code=trust_code, **given)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
-    how = "exactly" if outcome.get("exact") else f"over {outcome['episodes']} episodes {extremes}"
+    how = "exactly" if outcome.get("exact") else f"over {many(outcome['episodes'], 'episode')} {extremes}"
     selected = "" if fitness is None else f"; {text(fitness)} when selected"
     console().print(f"{scored(outcome)} {how}{selected}")
     return DONE

@@ -35,6 +35,7 @@ from shoal.experiment.plan import make_plan
 from shoal.members import devices
 from shoal.members.compilation_cache import BOUND
 from shoal.methods.pbt import Pbt
+from shoal.records.words import many
 from shoal.report.schedule import schedule
 from shoal.run.champion import load_champion
 from shoal.run.members import read_members
@@ -325,7 +326,7 @@ def test_evaluate_without_spread(tmp_path: Path) -> None:
     train(tiny(tmp_path / "r", env="support.probes:endless_reward", population=2))
     for episodes, error in (("1", ""), ("5", " ± 0 (standard error)")):
         out = shoal("evaluate", tmp_path / "r", "--episodes", episodes, "--trust-code").out
-        assert out.startswith(f"5{error} over {episodes} episodes (lowest 5, highest 5)")
+        assert out.startswith(f"5{error} over {many(int(episodes), 'episode')} (lowest 5, highest 5)")
 
 
 def test_evaluate_needs_a_whole_champion(six: Path, tmp_path: Path) -> None:

@@ -166,6 +166,12 @@ def test_the_result_of_a_game_names_no_episodes() -> None:
     assert repr(result) == "<result of run: done, champion with exploitability 0.25>"
 
 
+def test_the_result_of_one_episode() -> None:
+    evaluation = {"mean": 1.5, "standard_error": None, "episodes": 1}
+    result = shoal.Result(Path("run"), {"status": "done", "champion": {"evaluation": evaluation}}, shoal.Experiment())
+    assert repr(result) == "<result of run: done, champion 1.5 over 1 episode>"
+
+
 def test_what_a_notebook_shows_says_how_it_went(tmp_path: Path) -> None:
     result = train(tiny(tmp_path / "run"))
     told = result.summary["champion"]

@@ -139,7 +139,7 @@ def _print_result(path: Path, screen: Screen) -> int:
         tested = champion["evaluation"]
         line = styled(
             *("champion: ", (scored(tested), "bold")),
-            "" if tested.get("exact") else f" on {tested['episodes']} held-out episodes",
+            "" if tested.get("exact") else f" on {many(tested['episodes'], 'held-out episode')}",
             f", of worker {result['worker']}: the best of {result['workers']}; {result['environment_steps']:,.0f} training "
             f"steps and {result['evaluation_steps']:,.0f} evaluation steps in {result['seconds']:.0f} s",
         )

@@ -22,7 +22,7 @@ from shoal.core.interrupts import (
     on_signal,
 )
 from shoal.records.screen import Output, Screen, styled
-from shoal.records.words import error_text, text
+from shoal.records.words import error_text, many, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -156,7 +156,7 @@ def _print_result(result: Result, screen: Screen) -> int:
         test = champion["evaluation"]
         line = styled(
             *("champion: ", (scored(test), "bold")),
-            " " if test.get("exact") else f" on {test['episodes']} held-out episodes ",
+            " " if test.get("exact") else f" on {many(test['episodes'], 'held-out episode')} ",
             f"({text(champion['selection_fitness'])} when selected); {summary['environment_steps']:,} training steps "
             f"and {summary['evaluation_steps']:,} evaluation steps in "
             f"{summary['seconds']:.0f} s, of which compiling {summary['compile_seconds']:.0f} s",

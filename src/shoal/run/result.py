@@ -11,7 +11,7 @@ from typing import Any
 
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import Experiment
-from shoal.records.words import error_text, text
+from shoal.records.words import error_text, many, text
 from shoal.run.champion import Champion, load_champion
 
 
@@ -38,7 +38,7 @@ class Result:
         elif tested.get("exact"):  # nothing was played
             score = f"champion with exploitability {text(-mean)}"
         else:
-            score = f"champion {text(mean)}{spread} over {tested['episodes']} episodes"
+            score = f"champion {text(mean)}{spread} over {many(tested['episodes'], 'episode')}"
         return f"<result of {self.run_dir}: {self.summary['status']}, {score}>"
 
     @property
