@@ -105,8 +105,8 @@ def main() -> None:
     scaled, found = scores("population"), returns("population")
     figure(path, scaled | scores("population-128"), found | returns("population-128"))
     tables.arms(scaled)
-    tables.means(found)
     tables.pairs(scaled, against(scaled))
+    tables.means(found)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""The tables of a page of docs/results, from the CSV file of a study there: arms, means of tasks, and every pair
-of arms.
+"""The tables of a page of docs/results, from the CSV file of a study there: arms, every pair of arms, and means of
+tasks.
 
     python benchmarks/tables.py default-ten-seeds
 """
@@ -43,8 +43,8 @@ def main() -> None:
     study = parser.parse_args().study
     scaled = scores(study)
     arms(scaled)
-    means(returns(study))
     pairs(scaled, [(one, other) for one in scaled for other in scaled if one != other])
+    means(returns(study))
 
 
 if __name__ == "__main__":

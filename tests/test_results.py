@@ -115,6 +115,15 @@ def test_the_default_is_held_against_each_baseline() -> None:
     assert [" | ".join(row) for row in rows(found[0])] == [f"{label} | {n} | {c.cells()}" for label, n, c in known]
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_answers_its_question_and_has_its_parts_in_one_order(page: str) -> None:
+    title, answer, *_ = PAGES[page].split("\n\n")
+    assert title.startswith("# ") and title.endswith("?") and re.match(r"[\w`*]", answer)
+    headings = re.findall(r"^## (.*)$", PAGES[page], re.MULTILINE)
+    order = ["Setup", "Comparison", "Scores", "Findings", "Limitations"]
+    assert [h for h in headings if h in order] == [h for h in order if h in headings]
+
+
 def test_every_page_is_found_by_its_question() -> None:
     titles = {name: text.partition("\n")[0].removeprefix("# ") for name, text in PAGES.items()}
     asked = {name: words for words, name in re.findall(r"^- \[(.*\?)\]\(results/(\S+\.md)\)$", FIRST, re.MULTILINE)}
