@@ -178,3 +178,8 @@ def test_few_seeds_tell_nothing_apart() -> None:
         assert p_value(one + spread, other + spread) == pytest.approx(least_p(seeds, seeds, tasks))
     assert least_difference(5, 1, 0.05) == np.inf and least_difference(6, 1, 0.05) < np.inf
     assert seeds_needed(np.array([np.inf]), 0.05) == 6
+
+
+def test_arms_that_hardly_differ_need_seeds_beyond_number_at_once() -> None:
+    """Whose divisions between two arms nobody could count one by one."""
+    assert seeds_needed(np.array([1e-6]), 0.05) == pytest.approx(1.64e13, rel=0.01)

@@ -116,7 +116,9 @@ def p_of_analyses(tables: Sequence[tuple[np.ndarray, np.ndarray]], shares: Seque
 
 def least_p(one: int, other: int, tasks: int) -> float:
     """The least p-value that arms with so many runs on each task can have."""
-    return 2 / math.comb(one + other, one) ** tasks
+    # By logarithms: among a million runs the number of ways to divide them has a million digits.
+    ways = math.lgamma(one + other + 1) - math.lgamma(one + 1) - math.lgamma(other + 1)
+    return 2 * math.exp(-tasks * ways)
 
 
 def seeds_needed(differences: np.ndarray, level: float) -> int | None:
