@@ -90,10 +90,14 @@ def scores(study: str) -> dict[str, np.ndarray]:
 
 
 def together(studies: Sequence[str]) -> dict[str, np.ndarray]:
-    """[S, K] The scores of the arms that all of these studies have, on the tasks of all."""
+    """[S, K] The scores of the arms that all of these studies have, on the tasks of all, with the first seeds, as many as
+    the shortest of them has."""
     found = [scores(study) for study in studies]
+    seeds = min(len(of) for scaled in found for of in scaled.values())
     return {
-        arm: np.concatenate([of[arm] for of in found], axis=1) for arm in found[0] if all(arm in of for of in found)
+        arm: np.concatenate([of[arm][:seeds] for of in found], axis=1)
+        for arm in found[0]
+        if all(arm in of for of in found)
     }
 
 
