@@ -106,9 +106,10 @@ def _handler(page: _Page) -> type[BaseHTTPRequestHandler]:
             if host not in (ADDRESS, "localhost"):  # against DNS rebinding
                 return self.send_error(HTTPStatus.FORBIDDEN)
             answers = {"/": ("text/html", page.text), "/stamp": ("text/plain", page.stamp)}
-            if self.path not in answers:
+            place = self.path.partition("?")[0]  # an editor's browser adds a query
+            if place not in answers:
                 return self.send_error(HTTPStatus.NOT_FOUND)
-            (kind, answer), status = answers[self.path], HTTPStatus.OK
+            (kind, answer), status = answers[place], HTTPStatus.OK
             try:
                 content = answer().encode()
             except (OSError, BadInput) as error:  # the disk is full, or the run was moved away
