@@ -36,6 +36,7 @@ from shoal.commands.video import RenderedGymnasium, play, rendered, video_file
 from shoal.core.atomic import write_file
 from shoal.core.errors import BadInput
 from shoal.core.spec import Discrete, Spec
+from shoal.environments import registry
 from shoal.environments.levels import Span
 from shoal.environments.playground import robot
 from shoal.experiment.experiment import Experiment, Fitness
@@ -198,6 +199,12 @@ def test_brax_draws_its_own_physics(run_of: Callable[..., Path], tmp_path: Path)
     assert done.returncode == 0, done.stderr
     shown = frames(video)
     assert 2 <= len(shown) <= 4 and shown[0].std() > 5
+
+
+def test_a_body_of_brax_is_drawn_in_silence() -> None:
+    """A run trains without the warning of brax that it is not maintained, and its video had it."""
+    registry.make("brax:inverted_pendulum", {})  # imports brax
+    renderers._of_brax("inverted_pendulum", {"episode_length": 3})
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from shoal.core.extras import install
 from shoal.core.spec import MASK, Spec, describe
 from shoal.core.types import PyTree
 from shoal.core.user_code import one_line
+from shoal.environments.device import quiet
 from shoal.environments.gymnasium import open_one, registry
 from shoal.environments.playground import robot
 from shoal.report.palette import CHANNELS
@@ -81,7 +82,8 @@ def _of_brax(name: str, options: dict[str, Any]) -> Any:
     from brax import envs
 
     own = {name: x for name, x in options.items() if name != "episode_length"}
-    return envs.get_environment(name, **{"backend": "spring"} | own)
+    with quiet():
+        return envs.get_environment(name, **{"backend": "spring"} | own)
 
 
 def _brax_page(name: str, options: dict[str, Any]) -> Renderer:
