@@ -150,7 +150,7 @@ def test_every_command_is_here() -> None:
     assert {command.__name__ for command in cli.COMMANDS} == {*LOADING, *READING}
 
 
-@pytest.mark.parametrize("code", others_slow(CODE, "everything", "method"))
+@pytest.mark.parametrize("code", others_slow(CODE, "everything"))
 def test_no_command_runs_code_of_a_run_unasked(place: Path, code: str) -> None:
     heard = opened(place, CODE[code])
     for name, calls in LOADING.items():
