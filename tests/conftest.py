@@ -60,7 +60,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 # Where one test runs for every agent or method, `make test` takes the quickest and `make learn` the others.
 THOROUGH = ("agents", "contract", "rl", "learn", "commands/test_methods_shown.py", "commands/test_evaluate.py")
-OTHERS = re.compile(r"\b(td3|sac|recurrent_ppo|mf_pbt|cem_rl|dvd|independent|schedule|continuous|multi_discrete)\b")
+OTHERS = re.compile(
+    r"\b(td3|sac|recurrent_ppo|mf_pbt|pb2|successive_halving|cem_rl|dvd|independent|schedule|continuous|multi_discrete)\b"
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
