@@ -295,7 +295,7 @@ def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 WHOLE: dict[str, Path] = {}
-QUICK = [("pbt", "pbt"), ("es, everything", "es, everything")]
+QUICK = [("pbt", "pbt"), ("es", "es")]
 EVERY = pytest.mark.parametrize(
     ("whole", "name"), others_slow([(name, name) for name in RUNS], *QUICK), indirect=["whole"]
 )
