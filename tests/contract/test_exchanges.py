@@ -41,7 +41,7 @@ def ranks(count: int, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-@pytest.mark.parametrize("count", others_slow([1, 2, 3, 4], 3))
+@pytest.mark.parametrize("count", others_slow([1, 2, 3, 4], 2))
 def test_mpi(tmp_path: Path, count: int) -> None:
     told = ranks(count, tmp_path)
     assert [rank["rank"] for rank in told] == list(range(count))

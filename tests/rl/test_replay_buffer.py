@@ -215,7 +215,7 @@ class Ring(RuleBasedStateMachine):
                 assert (steps.terminated[slot, b], steps.truncated[slot, b]) == expected[4:]
 
 
-@examples(8, 200)
+@examples(4, 200)
 def test_the_ring_is_the_lists_of_the_last_steps(examples: int) -> None:
     run_state_machine_as_test(Ring, settings=settings(max_examples=examples))
 
