@@ -7,6 +7,7 @@ long to write an entry among 10,000.
 
 from __future__ import annotations
 
+import math
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -40,7 +41,8 @@ class Entries:
         """Write an entry, and make room for it."""
         self._path.mkdir(parents=True, exist_ok=True)
         write_file(self.file(key), value)
-        self._prune()
+        if self._bound < math.inf:
+            self._prune()
 
     def file(self, key: str) -> Path:
         return self._path / f"{key}-cache"
@@ -75,7 +77,7 @@ _open, _read = compilation_cache.get_file_cache, compilation_cache.get_executabl
 def _opened(path: str, own: Path | None) -> Any:
     if "://" in path or getattr(jax.config, "jax_compilation_cache_max_size", -1) != -1:
         return _open(path)  # not on a disk, or bounded by the user
-    return Entries(Path(path), BOUND if Path(path) == own else float("inf")), path
+    return Entries(Path(path), BOUND if Path(path) == own else math.inf), path
 
 
 def _read_or_remove(cache_key: str, *arguments: Any, **options: Any) -> Any:
