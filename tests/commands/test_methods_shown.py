@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import ended, rows, shoal, tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -37,7 +38,7 @@ RUNS: dict[str, dict[str, Any]] = {
 SAMPLED = ("es", "cem_rl", OWN)
 
 
-@pytest.fixture(scope="module", params=RUNS)
+@pytest.fixture(scope="module", params=others_slow(RUNS, "es"))
 def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path, list[str]]:
     """A method, a run by it of three generations, and what the terminal said."""
     name: str = request.param

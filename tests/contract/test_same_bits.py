@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.cases import others_slow
 from support.runs import CONFIG, build_run, flags, same_run, tiny
 
 from shoal.core.types import START, Learner
@@ -38,7 +39,7 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", others_slow(KINDS, "ppo", "policy"))
 def test_nothing_is_left_to_lapack(kind: str) -> None:
     """Its last bits depend on OPENBLAS_CORETYPE and on threads."""
     parts = build_run(tiny(**{"agent": kind} | KINDS[kind]))
