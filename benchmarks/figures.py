@@ -90,15 +90,13 @@ def scores(study: str) -> dict[str, np.ndarray]:
 
 
 def together(studies: Sequence[str]) -> dict[str, np.ndarray]:
-    """[S, K] The scores of the arms that all of these studies have, on the tasks of all, with the first seeds, as many as
-    the shortest of them has."""
+    """[S, K] The scores of the arms that all of these studies have, on the tasks of all: of each arm the first seeds, as
+    many as it has in every study.
+    """
     found = [scores(study) for study in studies]
-    seeds = min(len(of) for scaled in found for of in scaled.values())
-    return {
-        arm: np.concatenate([of[arm][:seeds] for of in found], axis=1)
-        for arm in found[0]
-        if all(arm in of for of in found)
-    }
+    arms = [arm for arm in found[0] if all(arm in of for of in found)]
+    seeds = {arm: min(len(of[arm]) for of in found) for arm in arms}
+    return {arm: np.concatenate([of[arm][: seeds[arm]] for of in found], axis=1) for arm in arms}
 
 
 def comparisons(arms: dict[str, np.ndarray]) -> dict[tuple[str, str], Comparison]:
