@@ -363,7 +363,7 @@ def test_it_ends_at_the_analysis_in_which_all_pairs_differ_significantly(tmp_pat
     path = file(tmp_path, base=base, arms=arms, seeds=10, interim_analyses=[5, 10])
     command = ("study", path, "--workspace", tmp_path / "out")
     done = shoal(*command)
-    assert done.code == 0 and "unknown before arms have two runs" in done.out, done.out
+    assert done.code == 0 and "once arms have two runs this says how many" in done.out, done.out
     assert "learns is significantly better than hardly" in (tmp_path / "out/report.html").read_text()
     assert {r["seed"] for r in rows(tmp_path / "out")} == {*"01234"}, "no run of the second analysis"
     (tmp_path / "out/runs/hardly/4/result.json").unlink()

@@ -256,13 +256,15 @@ def test_how_many_seeds_it_takes(tmp_path: Path) -> None:
     study = {"base": {"env": "a"}, "arms": {"a": {}, "b": {}}, "seeds": 6, "tasks": {"x": {"scale": [0, 200]}}}
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     summary = seeds_summary(read_results(tmp_path))
-    assert "6 seeds of each arm detect a difference" in summary and "unknown before arms have two runs" in summary
+    assert (
+        "6 seeds of each arm detect a difference" in summary and "once arms have two runs this says how many" in summary
+    )
     for arm, shift in (("a", 0), ("b", 60)):
         for seed, score in enumerate((0, 10, 20)):
             write(tmp_path, f"x/{arm}/{seed}", score + shift)  # a standard deviation of 10: the difference that matters
     ahead = norm.cdf(1 / math.sqrt(2)) - 0.5
     needed = math.ceil((norm.ppf(0.975) + norm.ppf(0.8)) ** 2 / (6 * ahead**2))
-    assert f"For 5% of the scale it takes about {needed} seeds" in seeds_summary(read_results(tmp_path))
+    assert f"A difference of 5% of the scale takes about {needed} seeds" in seeds_summary(read_results(tmp_path))
     assert seeds_summary(read_results(tmp_path)) in told_in(render(read_results(tmp_path)), "pairs")
 
 
