@@ -155,6 +155,7 @@ def test_who_copies(given: Any, copies: bool) -> None:
     assert made.explanation.endswith("no member copies another: each keeps its own weights.") == (
         not copies and not alone
     )
+    assert ("copy nobody" in made.explanation) == (copies and getattr(made, "default_members", 0) > 0)
     assert made.space(agent) == ({} if alone else TUNED)
 
 

@@ -22,7 +22,7 @@ from shoal.report.page import write_report
 SAMPLED = ("fitness", "steps", "hyperparameters", "throughput", "experiment")
 DVD = ("fitness", "behaviour", "hyperparameters", "throughput", "members", "experiment")
 SEEDS = ("fitness", "best", "hyperparameters", "throughput", "members", "experiment")
-OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|took over|perturbed|population of 1", re.I)
+OF_COPYING = re.compile(r"cop(y|ied|ies|ying)\b|lineage|founder|family|perturbed|population of 1", re.I)
 
 
 def rows(run: Path, name: str) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ def test_what_the_champion_descends_from(run: Path) -> None:
 
 
 def test_the_table_of_members(run: Path) -> None:
-    """The fittest first; who took over how often, and who was copied how often, are not the same. Members copy after the
+    """The fittest first; who copied how often, and who was copied how often, are not the same. Members copy after the
     last generation too."""
     told = rows(run, "lineage.jsonl")
     told[-1]["parent"] = told[-2]["uid"]
@@ -90,7 +90,7 @@ def test_the_table_of_members(run: Path) -> None:
     shown = page.split('<table class="sortable">')[1].split("</table>")[0]
     heads = re.findall(r'<button type="button">([^<]*)</button>', shown)
     cells = [[float(x) for x in re.findall(r'data-v="([^"]*)"', row)] for row in shown.split("<tr")[2:]]
-    assert heads[:6] == ["member", "fitness", "std over episodes", "founder", "took over", "was copied"]
+    assert heads[:6] == ["member", "fitness", "std over episodes", "founder", "copied", "was copied"]
     lines = lineage(run)
     copies = [(row["uid"], row["parent"]) for row in lines.values() if row["parent"] != row["uid"]]
     expected = []

@@ -43,7 +43,7 @@ class MfPbt(Copying):
     title: ClassVar[str] = "population-based training at several paces"
     metric_descriptions: ClassVar[dict[str, str]] = {
         "mf_pbt/evolving": "sub-populations that evolved",
-        "mf_pbt/migrants": "members that took over the weights of one of another sub-population",
+        "mf_pbt/migrants": "members that copied weights from another sub-population",
     }
 
     def __post_init__(self) -> None:

@@ -96,13 +96,20 @@ class Pbt(Selecting):
     """Population-based training: members copy better ones, and explore hyperparameters.
 
     Weak members then give up their weights, copy those of a stronger member together with its hyperparameters, and go
-    on with slightly changed values. Members that hold the default hyperparameters, where there are any, copy nobody.
+    on with slightly changed values.
     """
 
     default_members: float = 0.0
     """share of members that hold the default hyperparameters, copy nobody and are not explored"""
 
     title: ClassVar[str] = "population-based training"
+
+    @property
+    def explanation(self) -> str:
+        defaults = (
+            " Members with the default hyperparameters copy nobody." if self.copies and self.default_members else ""
+        )
+        return super().explanation + defaults
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -109,7 +109,7 @@ def members(layout: Layout) -> list[Block]:
         parents = parents[np.isin(parents, table.uids)]  # others are of workers that have no rows here
         given = np.bincount(np.searchsorted(table.uids, parents), minlength=len(table.uids))
         founders = table.uids[table.founders[-1]]
-        descent = {"founder": founders, "took over": table.copied.sum(axis=0), "was copied": given}
+        descent = {"founder": founders, "copied": table.copied.sum(axis=0), "was copied": given}
     over = {} if layout.run.exact else {"std over episodes": table.returns_std}
     place = {int(column): at for at, column in enumerate(layout.shown)}
     rows, marks = list[list[float | str]](), {}
