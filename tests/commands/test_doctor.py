@@ -216,6 +216,17 @@ def test_exploitability_has_no_standard_error() -> None:
     assert finding == checks.ok("fitness", text)
 
 
+@pytest.mark.parametrize(("std", "mark"), [(0.1, "✓"), (1.0, "!")])
+def test_where_fitness_is_mostly_noise_doctor_says_what_to_do(std: float, mark: str) -> None:
+    """Standard errors of 0.05 and 0.5, and members with a standard deviation of 0.11."""
+    zeros = np.zeros(4)
+    fitness = np.array([0.1, 0.2, 0.3, 0.4])
+    stats = PopulationStats(np.arange(4), zeros, zeros, fitness, np.full(4, std), np.full(4, 4), {})
+    event: Any = SimpleNamespace(stats=stats, metrics={"episode/length": np.full(4, 2.5)})
+    (finding,) = dry_run._noise(make_plan(BASE), 2, 16, event)
+    assert finding.mark == mark and ("raise fitness.episodes" in finding.text) == (mark == "!")
+
+
 @pytest.mark.parametrize(
     ("interval", "mark", "words"), [(60, "✓", "60 is rounded up to 64: whole rollouts of 16"), (50, "!", "up to 64")]
 )

@@ -19,7 +19,8 @@ def evaluation(plan: Plan) -> str:
         return ""
     limit = min(kind.environment.episode_limit, limit)
     episodes = plan.evaluation.episodes * plan.evaluation.purposes
-    return f"{episodes:,} episodes of at most {limit:,} steps: up to {episodes * limit / plan.steps:.0%} of an interval"
+    share = episodes * limit / plan.steps
+    return f"{episodes:,} episodes of at most {limit:,} steps: up to {share:.0%} of the steps of an interval"
 
 
 def generation(plan: Plan) -> str:

@@ -176,4 +176,8 @@ def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterat
         bias = NormalDist().inv_cdf((n - 0.375) / (n + 0.25)) * error  # the highest of n equal members, after Blom
         found = f"{std}; standard error over {stats.episodes.max()} episodes {error_text(error)}"
         found += f"; selection bias of the best of {n} {error_text(bias)}"
-        yield (ok if error < fitness.std() else warning)("fitness", found)
+        if error < fitness.std():
+            yield ok("fitness", found)
+        else:
+            advice = "if the report of the run says so too, raise fitness.episodes"
+            yield warning("fitness", f"{found}. So far fitness is mostly noise; {advice}")
