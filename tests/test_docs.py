@@ -47,6 +47,7 @@ from shoal.records.screen import Screen
 from shoal.study.results import COLUMNS
 from shoal.study.study_file import Study, budgets, trials
 from shoal.study.study_file import read as read_study
+from shoal.trainers.live import LIVE
 from shoal.trainers.trainers import TrainerProcesses, Trainers, is_trainer
 
 ROOT = Path(__file__).parents[1]
@@ -406,6 +407,14 @@ def test_hyperparameters_are_described_as_they_are_declared(agent: str, name: st
         low, high, *rest = re.split(" to |, ", tuned)
         scale = next((word for word in rest if word != "integer"), "linear")
         assert Range(float(low), float(high), scale, "integer" in rest) == number.tuned  # type: ignore[arg-type]
+
+
+def test_what_is_tuned_by_default_of_sb3_is_described() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) to (\S+?)(?:, (\w+))? \|$", TEXTS["docs/how-to/external_trainers.md"], re.MULTILINE
+    )
+    described = {name: (float(low), float(high), *([scale] if scale else [])) for name, low, high, scale in rows}
+    assert described == {name: live.range for name, live in LIVE["sb3"].items() if live.range}
 
 
 FROM_SB3 = TEXTS["docs/how-to/from_sb3.md"].split("\n## ")[1:]

@@ -68,7 +68,14 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize(
     "given",
-    [("train", "cartpol"), ("train", "CartPole-v1"), ("study", "cartpol"), ("init", "robot"), ("agents", "ppp")],
+    [
+        ("train", "cartpol"),
+        ("train", "CartPole-v1"),
+        ("study", "cartpol"),
+        ("init", "robot"),
+        ("agents", "ppp"),
+        ("agents", "sb3:SAC"),
+    ],
     ids=shown,
 )
 def test_what_does_not_come_with_it(given: tuple[str, ...], said: Said) -> None:

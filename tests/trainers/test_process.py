@@ -302,7 +302,11 @@ member.train(1, 10)
         ({"trainer": "trainers"}, "agent: '' does not exist; choose from"),
         ({"arms": 1}, "config: arms = 1, but one can only choose between two or more"),
         ({"arm": 2}, "config: trainers:Sound does not take it: got an unexpected keyword argument 'arm'"),
-        ({"trainer": "needy:Needy"}, "python = {python}: lacks a package: No module named 'no_such_package'; install"),
+        (
+            {"trainer": "needy:Needy"},
+            "python = {python}: lacks a package: No module named 'no_such_package'; "
+            "install it there, or name an interpreter that has it: --python PATH",
+        ),
         ({"trainer": "broken:Broken"}, "agent: ZeroDivisionError: division by zero (broken.py, line 1)"),
         ({"python": "/no/such/python"}, "python = /no/such/python: cannot be started: No such file or directory"),
         (

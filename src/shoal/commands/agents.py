@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from shoal.agents.registry import AGENTS, POLICY, Declaration
-from shoal.core.errors import unknown
+from shoal.core.errors import BadField, unknown
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
 from shoal.records.screen import Screen, plain_table, styled
@@ -18,6 +18,9 @@ from shoal.records.screen import Screen, plain_table, styled
 def list_agents(name: str, screen: Screen) -> None:
     """List the agents, or describe one. Raises BadInput if there is none of that name."""
     known = AGENTS | {"policy": POLICY}
+    if ":" in name:
+        advice = f"shoal doctor --env ID --agent {name} says what is tuned and what is fixed"
+        raise BadField("agent", "is not one of Shoal's own agents, which this describes", advice, name=name)
     if name and name not in known:
         raise unknown("agent", name, known)
     if not name:

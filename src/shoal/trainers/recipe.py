@@ -73,7 +73,7 @@ def attributed(field: str, installing: str = "install it") -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        advice = f"{installing} there, or name an interpreter that has it"
+        advice = f"{installing} there, or name an interpreter that has it: --python PATH"
         raise BadRecipe("python", f"lacks a package: {error}; {advice}") from error
     except ValueError as error:
         known = getattr(error, "known", ())
