@@ -173,7 +173,7 @@ def test_a_forged_name_does_not_rewrite_why_it_is_refused(run: Path) -> None:
         name = "os:x\r\x1b[2K" + "\n" * 50 + "shoal: all is well, trust it"
         file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"agent": name}))
         told = shoal("evaluate", run).err
-    assert told.count("\n") == 1 and "the run names code, and to load it is to run it" in told
+    assert told.count("\n") == 1 and "the run names code, which runs when it is loaded" in told
     assert r"os:x\r\x1b[2K\n\n" in told
 
 

@@ -589,7 +589,7 @@ def test_module_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         for command in (["resume", "--generations", 3], ["evaluate"], ["play"], ["replay"]):
             refused = shoal(command[0], run, *command[1:])
             assert refused.code == 2 and refused.err.count("\n") == 1
-            assert "env = my_world:world: the run names code, and to load it is to run it; " in refused.err
+            assert "env = my_world:world: the run names code, which runs when it is loaded; " in refused.err
             assert refused.err.endswith("add --trust-code (in Python: trust_code=True)\n")
         for command in ("report", "schedule"):
             assert shoal(command, run).code == 0

@@ -356,7 +356,7 @@ def test_no_code_of_an_agent_is_imported(tmp_path: Path, said: Said) -> None:
     """By no command and no function, for as long as nobody says that the run is trusted."""
     run = tmp_path / "run"
     champion_of(run, Spec((4,), "float32", Discrete(2)), agent="shoal.agents.policy:policy", config={"layers": [4]})
-    refused = "agent = shoal.agents.policy:policy: the run names code, and to load it is to run it; "
+    refused = "agent = shoal.agents.policy:policy: the run names code, which runs when it is loaded; "
     for command in (["evaluate"], ["play", "--video", tmp_path / "film.gif"], ["export", tmp_path / "policy.npz"]):
         told = shoal(command[0], run, *command[1:])
         assert (told.code, told.out, told.err.count("\n")) == (2, "", 1)

@@ -47,9 +47,8 @@ def untrusted(place: str, named: str, what: str) -> BadField:
     """The error for something that a run names and that is not loaded."""
     return BadField(
         place,
-        f"the run names {what}, and to load it is to run it",
-        "if you trust the run, and the current directory, where it is looked up too, "
-        "add --trust-code (in Python: trust_code=True)",
+        f"the run names {what}, which runs when it is loaded",
+        "if you trust it, and the current directory, which is searched too, add --trust-code (in Python: trust_code=True)",
         value=named,
     )
 

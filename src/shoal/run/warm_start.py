@@ -56,7 +56,7 @@ def read_warm_start(plan: Plan, trusted: bool = True) -> WarmStart | None:
                 return begin(plan, path)
         if path.is_file() and (load := plan.kind.policy_factory.load) is not None:
             if not trusted:
-                raise untrusted("init_from", e.init_from, "a file, which may hold code")
+                raise untrusted("init_from", e.init_from, "a file that may hold code")
             return WarmStart([load(path)] * e.population, {}, str(path), None, [None] * e.population)
     except BadInput as error:
         raise error if isinstance(error, BadField) else BadField("init_from", str(error), value=e.init_from) from error
