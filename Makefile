@@ -45,7 +45,7 @@ IN_ORDER := $(OLDER) $(QUICK) --dist loadfile --no-loadscope-reorder
 # One worker more than cores, as tests wait a fifth of their time: for processes, for files and for a browser.
 ONE_MORE := -n $(shell expr $(WORKERS) + 1)
 
-test: .venv/dev     ## the tests, in twelve minutes on two cores, with 6 GB of memory
+test: .venv/dev     ## the tests, in eight minutes on two cores (on slow ones fifteen), with 6 GB of memory
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST)
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST:%=--ignore=%)
 

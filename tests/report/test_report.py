@@ -168,7 +168,7 @@ def test_a_file_cut_anywhere(tmp_path: Path, name: str) -> None:
             report(run)
 
 
-@pytest.mark.parametrize("value", every_slow([None, float("nan"), "text", [], {}, float("inf"), -1, 0, True], 3))
+@pytest.mark.parametrize("value", every_slow([None, float("nan"), "text", [], {}, float("inf"), -1, 0, True], 5))
 def test_odd_values_anywhere(tmp_path: Path, value: object) -> None:
     run = write_run(tmp_path / "run", 4, 4)
     for name in ("lineage.jsonl", "metrics.jsonl"):
