@@ -126,7 +126,7 @@ def evaluate(
         if stochastic or given:
             raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
-    if (episodes, seed) != (None, None) and of_run(run).fitness.exact:
+    if given.keys() & {"episodes", "seed"} and of_run(run).fitness.exact:
         raise BadInput("exploitability is exact: leave out --episodes and --seed")
     with console().status("evaluating"):
         given |= {"member": member, "generation": generation, "stochastic": stochastic}

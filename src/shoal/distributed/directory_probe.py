@@ -1,4 +1,4 @@
-"""What `shoal doctor` tries in a directory that workers are to share."""
+"""Trials of a directory that workers are to share, for `shoal doctor`."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class EsLearner:
     """The functions of a SearchLearner; members differ from the mean in `learned.params` of the agent alone."""
 
     def __init__(self, agent: Agent, optimizer: str, chunk: int):
-        """agent: with the hyperparameters of evolution strategies. optimiser, chunk: as the method has them."""
+        """agent: with the hyperparameters of evolution strategies. optimizer, chunk: as the method has them."""
         self.agent, self.optimizer, self.chunk = agent, optimizer, chunk
         learned = jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned
         self.normalises = bool(jax.tree.leaves(getattr(learned, "observations", ())))

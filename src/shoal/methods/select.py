@@ -102,8 +102,8 @@ class Truncation(Selector):
         replaced = (members.rank >= above) | ~members.finite
         if self.parents == "none":
             return np.arange(n), replaced
-        donors = above if self.parents == "above" else min(_share(self.top, n), above)
-        pool = np.flatnonzero(members.finite & (members.rank < donors))
+        count = above if self.parents == "above" else min(_share(self.top, n), above)
+        pool = np.flatnonzero(members.finite & (members.rank < count))
         return _copying(np.where(replaced, _draw(pool, members.uniform), np.arange(n)))
 
 

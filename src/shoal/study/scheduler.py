@@ -91,7 +91,7 @@ def _write_study(study: Study, path: Path, file: Path) -> None:
 
 
 def _named(trial: Trial, run: Path) -> WeightsAndBiases | None:
-    """Where a run is shown at W&B, with its name there: that of its folder is a number alone."""
+    """The settings of W&B for a run, with a name of its own there: that of its folder is a number alone."""
     settings, name = trial.experiment.wandb, trial.key.title
     if settings is None:
         return None
