@@ -49,11 +49,11 @@ test: .venv/dev     ## the tests, in eight minutes on two cores (on slow ones fi
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST)
 	$(IN_ORDER) $(ONE_MORE) -m 'not slow' $(FIRST:%=--ignore=%)
 
-# The other slow cases take more than an hour: PART=3/8 is the third eighth of them. Unless it is given, the commit chooses,
+# The other slow cases take more than an hour: PART=3/10 is the third tenth of them. Unless it is given, the commit chooses,
 # so that CI runs all of them in the course of time.
-PART ?= $(shell expr $$(git rev-parse HEAD | cksum | cut -d ' ' -f 1) % 8 + 1)/8
+PART ?= $(shell expr $$(git rev-parse HEAD | cksum | cut -d ' ' -f 1) % 10 + 1)/10
 
-learn: .venv/dev    ## long training, long faults, the benchmarks and an eighth of the other slow cases: half an hour; PART=1/1: all of them
+learn: .venv/dev    ## long training, long faults, the benchmarks and a tenth of the other slow cases: half an hour; PART=1/1: all of them
 	$(PYTEST) --dist worksteal -m slow $(LONG)
 	$(OLDER) $(QUICK) --dist worksteal tests/test_benchmarks.py
 	SHOAL_TESTS_PART=$(PART) $(IN_ORDER) -m slow $(LONG:%=--ignore=%) --ignore=tests/test_benchmarks.py

@@ -67,7 +67,7 @@ OTHERS = re.compile(
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_others_slow(items)
-    if part := os.environ.get("SHOAL_TESTS_PART"):  # 3/8: the third eighth
+    if part := os.environ.get("SHOAL_TESTS_PART"):  # 3/10: the third tenth
         number, parts = map(int, part.split("/"))
         apart = {item for item in items if zlib.crc32(item.nodeid.encode()) % parts != number - 1}
         config.hook.pytest_deselected(items=list(apart))
