@@ -111,7 +111,7 @@ def test_what_is_no_run_has_a_line_too(tmp_path: Path) -> None:
         (tmp_path / name / "experiment.yaml").write_text(text)
     lines = listed(tmp_path)
     assert "experiment.yaml is damaged" in lines["broken"]
-    assert "experiment.yaml names no env" in lines["foreign"]
+    assert "experiment.yaml names no env" in lines["foreign"] and "None" not in lines["foreign"]
     assert "experiment.yaml holds no fields" in lines["empty"]
 
 

@@ -13,6 +13,8 @@ from support.messages import Said
 from support.runs import shoal
 from support.synthetic_run import write_run
 
+from shoal import load_run
+
 
 def run(path: Path, **changes: Any) -> Path:
     return write_run(path, 4, 6, **changes)
@@ -67,6 +69,16 @@ def test_scores_of_games_have_no_error(tmp_path: Path) -> None:
         assert row[3:6] == ["-0.25", "–", "–"]
     listed = shoal("runs", tmp_path).out
     assert listed.count("-0.25") == 2 and "±" not in listed
+
+
+def test_what_is_not_known_of_a_run_is_left_out(tmp_path: Path) -> None:
+    """A run without method.json was compared as ", ppo"; one without its experiment.yaml as "pbt, "."""
+    for name, file in {"one": "method.json", "two": "experiment.yaml"}.items():
+        (run(tmp_path / name) / file).unlink()
+    assert shoal("compare", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "page.html").code == 0
+    rows = {row[0]: row[1:3] for row in cells((tmp_path / "page.html").read_text(), "champions")[1:]}
+    assert (rows["one"][1], rows["two"]) == ("ppo", ["–", "pbt"])
+    assert repr(load_run(tmp_path / "one")).endswith("one: 6 generations>")
 
 
 def test_alike_runs_differ_in_nothing(tmp_path: Path) -> None:

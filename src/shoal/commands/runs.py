@@ -76,7 +76,7 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     return (
         str(run.relative_to(below) if run != below else run),
         str(experiment.get("env", "")),
-        f"{name}, {agent}" if experiment else "",
+        ", ".join(str(known) for known in (name, agent) if known),
         text(mean) if champion.get("exact") is True or error != error else f"{text(mean)} ± {text(error)}",
         f"{steps:,.0f}" if steps == steps else "",
         files.problems[0] if files.problems else str(result.get("status") or holder),

@@ -139,11 +139,11 @@ def _champions(runs: dict[str, Run]) -> list[list[str]]:
         ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"
         steps = number(run.result.get("environment_steps", run.latest.get("steps")))
         seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
-        who = f"{run.method.name}, {run.experiment.get('agent', '')}"
+        who = ", ".join(str(name) for name in (run.method.name, run.experiment.get("agent")) if name) or "–"
         score = [text(mean), text(error), ends if error == error else "–"]
         made = f"{steps:,.0f}" if steps == steps else "–"
         status = str(run.result.get("status", "no result yet"))
-        env = str(run.experiment.get("env", ""))
+        env = str(run.experiment.get("env", "–"))
         row = [path, env, who, *score, made, duration(seconds), status]
         rows.append([escape(word) for word in row])
     return rows

@@ -49,7 +49,7 @@ class LoadedRun:
 
     def __repr__(self) -> str:
         generations = many(len(self._run.lineage.generations), "generation")
-        return f"<run {self.run_dir}: {self._run.method.name}, {generations}>"
+        return f"<run {self.run_dir}: {', '.join(filter(None, (self._run.method.name, generations)))}>"
 
     @cached_property
     def lineage(self) -> Table:
