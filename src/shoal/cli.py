@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
@@ -114,23 +114,17 @@ def evaluate(
     trust_code: Trust = False,
 ) -> int:
     """Evaluate the champion of a run, or another member, on held-out episodes; for a game, its exploitability."""
-    from shoal.experiment.files import of_run
     from shoal.run.evaluation import evaluate as play_episodes
 
     look_here(trust_code)
-    of_episodes = (("episodes", episodes), ("seed", seed), ("levels", levels))
-    given: dict[str, Any] = {name: value for name, value in of_episodes if value is not None}
     if against is not None:
         from shoal.commands.games import show_payoff
 
-        if stochastic or given:
+        if stochastic or any(given is not None for given in (episodes, seed, levels)):
             raise BadInput("a payoff is exact: leave out --episodes, --seed, --levels and --stochastic")
         return show_payoff(run, against, trust_code, member, generation)
-    if given.keys() & {"episodes", "seed"} and of_run(run).fitness.exact:
-        raise BadInput("exploitability is exact: leave out --episodes and --seed")
     with console().status("evaluating"):
-        given |= {"member": member, "generation": generation, "stochastic": stochastic}
-        outcome = play_episodes(run, trust_code=trust_code, **given)
+        outcome = play_episodes(run, episodes, seed, trust_code, levels, member, generation, stochastic)
     fitness, extremes = outcome["selection_fitness"], f"(lowest {text(outcome['min'])}, highest {text(outcome['max'])})"
     how = "exactly" if outcome.get("exact") else f"over {many(outcome['episodes'], 'episode')} {extremes}"
     selected = "" if fitness is None else f"; {text(fitness)} when selected"

@@ -27,6 +27,7 @@ from shoal.experiment.plan import make_plan
 from shoal.report.comparison import write_comparison
 from shoal.report.page import write_report
 from shoal.run.champion import Champion, load_champion, load_members
+from shoal.run.evaluation import evaluate
 from shoal.run.train import resume, train
 from shoal.run.workspace_selection import best_of_workers
 
@@ -205,9 +206,12 @@ def test_games_are_refused_where_they_are_none(run: Path, tmp_path: Path, said: 
         for flags in (("--video", "champion.mp4"), ("--live",), ("--population",), ("--stochastic",))
     ]
     exact = [("evaluate", run, "--against", run, *flags) for flags in (("--stochastic",), ("--levels", "train"))]
-    exact += [("evaluate", run, *flags) for flags in (("--episodes", "5"), ("--seed", "1"))]
+    exact += [("evaluate", run, *flags) for flags in (("--episodes", "5"), ("--seed", "1"), ("--stochastic",))]
     for command in (*none, *printed, *exact):
         said(shoal(*command).err)
+    with pytest.raises(BadInput) as error:
+        evaluate(run, episodes=5)
+    said(error.value)
 
 
 def test_the_page_has_payoffs_and_decades(run: Path) -> None:

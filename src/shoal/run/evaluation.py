@@ -29,8 +29,8 @@ from shoal.run.champion import load_champion
 @on_jax()
 def evaluate(
     run: str | Path,
-    episodes: int = 100,
-    seed: int = 0,
+    episodes: int | None = None,
+    seed: int | None = None,
     trust_code: bool = False,
     levels: str | None = None,
     member: int | None = None,
@@ -44,16 +44,19 @@ def evaluate(
     `fitness.objective`; and exact for games. standard_error is None for a single episode, and selection_fitness where it is
     not known. Broken episodes have no return and do not count. Raises BadInput, also if no episode has a return.
 
-    seed: of the episodes
+    episodes, seed: how many episodes, and their seed (default: 100 and 0); not for games, whose measure is exact
     trust_code: import code that the run names
     levels: train, validation or test, for a run with levels; by default test
     member, generation: evaluate this member instead, see `load_champion`
     stochastic: sample actions instead of taking the setting of the run (`fitness.deterministic`)
     given: fields that the run was started with as objects without an importable name
     """
-    episodes, seed = at_least(1, episodes, "episodes"), at_least(0, seed, "seed")
     prepare()
     champion = load_champion(run, trust_code, member, generation, **given)
+    if champion.experiment.fitness.exact and (stochastic or episodes is not None or seed is not None):
+        raise BadInput("exploitability is exact: leave out episodes, seed and stochastic")
+    episodes = at_least(1, 100 if episodes is None else episodes, "episodes")
+    seed = at_least(0, 0 if seed is None else seed, "seed")
     experiment = with_stochastic_actions(champion.experiment) if stochastic else champion.experiment
     if levels is not None:
         if champion.experiment.levels is None:
