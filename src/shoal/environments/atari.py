@@ -85,22 +85,31 @@ def quietly() -> None:
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
 
 
-def one_game(
+def one_game(env: Any, **options: Any) -> Any:
+    """One copy of gymnasium, to be filmed, or with what the vector does not have; `obs_type`: the console's own output."""
+    from gymnasium import make
+
+    quietly()
+    made: Any = make(env, **options) if "obs_type" in options else _preprocessed(env, **options)
+    frames = float(np.mean(options.get("frameskip", AtariOptions.frameskip)))  # in gymnasium it may be a range
+    made.metadata = made.metadata | {"render_fps": 60 / frames}  # ale-py says 30, whatever the frameskip
+    return made
+
+
+def _preprocessed(
     env: Any,
-    frameskip: int = 4,
+    frameskip: int = AtariOptions.frameskip,
     frame_stack: int = 1,
     screen_size: int = 84,
     noop_max: int = 30,
     max_episode_steps: int | None = None,
     **options: Any,
 ) -> Any:
-    """One copy of gymnasium, to be filmed, or with what the vector does not have. Options: see `AtariOptions`."""
+    """A game as the vector has it. Options: see `AtariOptions`."""
     from gymnasium import make, wrappers
 
-    quietly()
     made: Any = wrappers.AtariPreprocessing(make(env, frameskip=1, **options), noop_max, frameskip, screen_size)
     made = wrappers.FrameStackObservation(made, frame_stack)
-    made.metadata = made.metadata | {"render_fps": 60 / frameskip}  # ale-py says 30, whatever the frameskip
     return made if max_episode_steps is None else wrappers.TimeLimit(made, max_episode_steps)
 
 

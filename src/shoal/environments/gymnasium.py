@@ -176,14 +176,11 @@ def registry() -> dict[str, Any]:
 
 
 def open_one(env: Any, **options: Any) -> Any:
-    """One environment, by id or specification, `_in_arrays`.
-
-    Options go to `gymnasium.make`; for Atari's games to `one_game`, unless `obs_type` asks for the console's own output.
-    """
+    """One environment, by id or specification, `_in_arrays`. Options go to `gymnasium.make`, or to Atari's `one_game`."""
     import gymnasium
 
     name = env if isinstance(env, str) else env.id
-    atari = name.rpartition(":")[2].startswith("ALE/") and "obs_type" not in options
+    atari = name.rpartition(":")[2].startswith("ALE/")
     return _in_arrays(one_game(env, **options) if atari else gymnasium.make(env, **options))
 
 
