@@ -500,7 +500,7 @@ def test_who_was_left_at_work_is_ended(tmp_path: Path, end: Callable[[Local], No
         end(place)
         assert process.wait(20) == -sign and place.ended("w0") == LOST
     with left_at_work(crew, "w0", ["another"]) as another:
-        (found := Found(another.pid, crew.words("w0"))).kill()
+        (found := Found(another.pid, "w0")).kill()
         assert found.poll() == LOST and another.poll() is None
         another.kill()
 
@@ -515,6 +515,33 @@ def test_who_was_left_before_it_had_its_lease_is_found(tmp_path: Path, monkeypat
     assert first.start("w0") and not second.start("w0")
     second.kill(["w0"])
     assert first._processes["w0"].wait(20) == -signal.SIGKILL  # type: ignore[union-attr]
+
+
+def test_who_was_left_before_it_had_its_lease_is_stopped(tmp_path: Path) -> None:
+    """It makes the workspace when it comes there, and would not see a request that is older: it trained to its end."""
+    crew = Crew(tmp_path, 2, ())
+    with left_at_work(crew, "w0", crew.words("w0")) as process:
+        outcome = shoal("stop", tmp_path)
+        assert (outcome.code, outcome.out) == (DONE, "w0: stopped while starting\n")
+        assert process.wait(20) == -signal.SIGTERM
+    for folder in ("workers", "slots", "leases"):
+        (tmp_path / folder).mkdir()
+    with left_at_work(crew, "w0", crew.words("w0")) as new, left_at_work(crew, "w1", crew.words("w1")) as there:
+        (tmp_path / "leases/w0").write_text(f"here {process.pid} {realm_here()} x")  # of the one that was killed
+        (tmp_path / "leases/w1").write_text(f"here {there.pid} {realm_here()} y")
+        first, second = shoal("stop", tmp_path).out.splitlines()
+        assert first == "w0: stopped while starting" and second.startswith("w1: end after their generation; see")
+        assert new.wait(20) == -signal.SIGTERM and there.poll() is None
+        there.kill()
+
+
+def test_jobs_that_wait_before_there_is_a_workspace_are_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, monkeypatch, scancel=f"""echo "$@" >> {tmp_path}/cancelled""")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/w0").write_text("10")
+    assert shoal("stop", tmp_path).code == DONE and "10" in (tmp_path / "cancelled").read_text()
 
 
 def test_gpus_are_shared_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

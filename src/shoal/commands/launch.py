@@ -158,18 +158,27 @@ def _print_result(path: Path, screen: Screen) -> int:
 def stop(workspace: Path) -> int:
     """Ask the workers of a workspace to stop; say who will."""
     from shoal.distributed.stop_request import stop_workers
+    from shoal.launch.local import beginning
     from shoal.launch.slurm_jobs import cancel_absent
     from shoal.report.workers import at_work, check_workspace
 
-    check_workspace(workspace, "`shoal stop` has no workers to stop")
-    names = at_work(workspace)
+    absent = beginning(workspace)  # asked before the request, which those who come later do not see
+    jobs = any((workspace / "jobs").glob("w*[0-9]"))
+    if not (absent or jobs):  # the first worker to come makes the workspace
+        check_workspace(workspace, "`shoal stop` has no workers to stop")
+    names = [name for name in at_work(workspace) if name not in absent]
     stop_workers(workspace)
-    if (workspace / "jobs").is_dir():
+    for worker in absent.values():
+        worker.terminate()
+    if jobs:
         if shutil.which("scancel") is None:  # a machine that only shares the directory
             waiting = "jobs that have not begun stay in the queue: scancel is not among the commands of this machine"
             console().print(waiting, soft_wrap=True)
         else:
             cancel_absent(workspace)
-    summary = f"{', '.join(names)}: end after their generation" if names else "no worker is at work"
-    console().print(f"{summary}; see shoal status {in_shell(workspace)}" if names else summary, soft_wrap=True)
+    summary = [f"{', '.join(absent)}: stopped while starting"] if absent else []
+    if names:
+        summary.append(f"{', '.join(names)}: end after their generation; see shoal status {in_shell(workspace)}")
+    for line in summary or ["no worker is at work"]:
+        console().print(line, soft_wrap=True)
     return DONE

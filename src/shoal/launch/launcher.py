@@ -33,11 +33,16 @@ class Crew:
 
     def words(self, name: str) -> list[str]:
         """The arguments of the `shoal` command."""
-        return ["train", *self.arguments, "--worker", name, "--quiet"]
+        return ["train", *self.arguments, *own_words(name)]
 
     def log(self, name: str) -> Path:
         """The file to which a worker prints."""
         return self.path / "logs" / f"{name}.log"
+
+
+def own_words(name: str) -> list[str]:
+    """The arguments of a worker that no other has, which are the last ones of its command."""
+    return ["--worker", name, "--quiet"]
 
 
 class Launcher(Protocol):

@@ -6,23 +6,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.cores import share, usable_cores, usable_gpus
 from shoal.distributed.lease import holder_of, process_here
-from shoal.launch.launcher import LOST, Crew
+from shoal.launch.launcher import LOST, Crew, own_words
 
 
 class Found:
     """A worker that an earlier command has left at work when it was killed, or its terminal was closed: what is asked of a
     `Popen`. Who has not started a process does not get its exit code."""
 
-    def __init__(self, pid: int, words: Sequence[str]):
-        """words: the last ones of its command. The process of this number may be none of ours by now."""
-        self._pid, self._words = pid, [*words]
+    def __init__(self, pid: int, name: str):
+        """The process of this number may be none of ours by now."""
+        self._pid, self._words = pid, own_words(name)
 
     def poll(self) -> int | None:
         words = read_or_nothing(Path(f"/proc/{self._pid}/cmdline")).split("\0")[:-1]
@@ -40,6 +40,24 @@ class Found:
                 os.kill(self._pid, number)
 
 
+def _found(record: Path) -> Found | None:
+    """The worker whose process is on record in logs/NAME.pid, where it is at work."""
+    pid = process_here(read_or_nothing(record))
+    found = None if pid is None else Found(pid, record.stem)
+    return None if found is None or found.poll() is not None else found
+
+
+def beginning(workspace: Path) -> dict[str, Found]:
+    """The workers of this machine that have not come to their workspace yet, by name: these would not see that all are to
+    stop, which is asked of those who are there."""
+    found = dict[str, Found]()
+    for record in sorted((workspace / "logs").glob("*.pid")):
+        lease = read_or_nothing(workspace / "leases" / record.stem)
+        if (worker := _found(record)) and not lease.startswith(f"{read_or_nothing(record)} "):
+            found[record.stem] = worker
+    return found
+
+
 class Local:
     """Processes of this machine, out of reach of the Ctrl-C that ends the driver."""
 
@@ -49,8 +67,7 @@ class Local:
 
     def start(self, name: str) -> bool:
         record = self._crew.log(name).with_suffix(".pid")  # a worker gets its lease seconds after its start
-        pid = process_here(read_or_nothing(record))
-        if pid is not None and (found := Found(pid, self._crew.words(name)[-3:])).poll() is None:
+        if found := _found(record):
             self._processes[name] = found
             return False
         rank, size = self._crew.names.index(name), self._crew.count
