@@ -74,7 +74,8 @@ def test_one_is_copied_to_be_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         ("study", "cartpol"),
         ("init", "robot"),
         ("agents", "ppp"),
-        ("agents", "sb3:SAC"),
+        ("agents", "my_module:my_agent"),
+        ("agents", "ppo", "--env", "Pendulum-v1"),
     ],
     ids=shown,
 )

@@ -121,6 +121,7 @@ def test_help_imports_little() -> None:
         ["train", "cartpole", "--set", "env.gravity", "9"],
         ["train", "cartpole", "--set", "population", "many"],
         ["play", "run", "--config.rollout_length", "64"],
+        ["agents", "ppo", "--learning-rate", "3e-4"],
         ["train", "a", "b"],
         ["train", "--directory", "runs/a"],
         ["study", "cartpole", "--run-dir", "runs/a"],

@@ -26,6 +26,7 @@ class Sound:
             raise ValueError(f"arms = {arms}, but one can only choose between two or more")
         self.hyper = {"rate": rate, "momentum": momentum, "greed": greed}
         self.arms, self.envs = arms, envs
+        self.fixed = {"arms": arms, "envs": envs}
         self.spec = {"obs_shape": [2], "obs_dtype": "float32", "action": {"kind": "discrete", "n": arms}}
 
     def make(self, hyper, seed):

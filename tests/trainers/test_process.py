@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.runs import shoal
 from support.trainees import member
 
 from shoal.core.errors import BadField
@@ -65,7 +66,31 @@ def test_description(start):
     assert described["space"]["rate"] == {"low": 1e-3, "high": 1.0, "scale": "log"}
     assert described["limits"]["rate"] == [0.0, float("inf")]
     assert described["spec"]["action"] == {"kind": "discrete", "n": 5}
+    assert described["fixed"] == {"arms": "5", "envs": "4"}
     assert described["act"] and not described["export"]
+
+
+LISTED = """
+class Listed:
+    hyper = {"rate": 0.1, "greed": 1.0, "epochs": 4.0}
+    space = {"rate": [1e-3, 1, "log"], "epochs": {"choices": [2, 4]}}
+    fixed = {"arms": 3, "loss": None}
+
+    def __init__(self, env, env_options):
+        self.space = {"rate": {"low": 1.0}} if env == "half" else self.space
+"""
+
+
+def test_what_can_change_and_what_is_fixed_is_listed(tmp_path, monkeypatch):
+    (tmp_path / "listed.py").write_text(LISTED)
+    monkeypatch.syspath_prepend(tmp_path)
+    listed = shoal("agents", "listed:Listed")
+    assert (listed.code, listed.err) == (0, "")
+    change, fixed = ([line.split() for line in part.splitlines()] for part in listed.out.split("\nfixed in a run"))
+    assert change[4:] == [["rate", "0.1", "0.001", "to", "1,", "log"], ["greed", "1"], ["epochs", "4", "2", "or", "4"]]
+    assert fixed[2:] == [["arms", "3"], ["loss"]]
+    half = shoal("agents", "listed:Listed", "--env", "half")
+    assert half.code == 2 and half.err == "shoal: space.rate: give both bounds, low and high, or else choices\n"
 
 
 def test_an_interval(start):

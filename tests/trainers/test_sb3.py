@@ -212,6 +212,9 @@ def test_what_it_tells_and_takes(start):
     assert described["spec"]["obs_shape"] == [4]
     assert described["spec"]["action"] == {"kind": "discrete", "n": 2, "start": 0}
     assert "target_kl" not in described["hyper"]  # there is no number to start from
+    fixed = described["fixed"]
+    assert (fixed["target_kl"], fixed["n_envs"]) == ("", "1") and "env" not in fixed
+    assert not fixed.keys() & described["hyper"].keys()
     td3 = start("TD3", "Pendulum-v1", noise_type="normal", noise_std=0.3).description
     assert td3["hyper"]["noise_std"] == 0.3 and "noise_std" in td3["space"]
     assert td3["spec"]["action"] == {"kind": "continuous", "low": [-2.0], "high": [2.0]}

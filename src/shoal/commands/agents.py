@@ -1,4 +1,4 @@
-"""`shoal agents`: Shoal's own agents; of one its hyperparameters and its config."""
+"""`shoal agents`: Shoal's own agents; of one, or of an external trainer, its hyperparameters and its config."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from shoal.agents.registry import AGENTS, POLICY, Declaration
 from shoal.core.errors import BadField, unknown
 from shoal.core.schema import descriptions
 from shoal.core.space import Range, declared
+from shoal.methods.ranges import validate
 from shoal.records.screen import Screen, plain_table, styled
+from shoal.trainers.process import Recipe
+from shoal.trainers.trainers import TrainerProcesses, Trainers, own_folders
 
 
 def list_agents(name: str, screen: Screen) -> None:
@@ -31,6 +34,23 @@ def list_agents(name: str, screen: Screen) -> None:
         return
     agent = known[name]
     screen.print(_title(agent), "", *_hyperparameters(agent.hyper), _config(agent.config()), sep="\n")
+
+
+def describe_trainer(name: str, env: str, python: str | None, screen: Screen) -> None:
+    """Describe an external trainer, by what it says of itself. Raises BadInput where there is none, or not for this env."""
+    with screen.status("starting the trainer"):
+        trainers = Trainers(Recipe(name, env, path=own_folders()), python, TrainerProcesses())
+        trainers.close()
+    for hyper, wanted in trainers.space.items():
+        validate(hyper, wanted)
+    tuned, fixed = plain_table("hyperparameter", "default", "tuned by default"), plain_table("config", "default")
+    for hyper, default in trainers.hyper._asdict().items():
+        tuned.add_row(hyper, f"{default:g}", _shown(trainers.space.get(hyper)))
+    for option, default in trainers.fixed.items():
+        fixed.add_row(option, default)
+    parts = [f"{name}, an external trainer", "", "can change during a run; set by `hyper`, tuned by `space`:", tuned]
+    parts += ["", "fixed in a run; set by `config`:", fixed] if trainers.fixed else []
+    screen.print(*parts, sep="\n")
 
 
 def _title(agent: Declaration) -> str:
@@ -59,5 +79,7 @@ def _config(defaults: Any) -> Table:
 def _shown(tuned: Range | None) -> str:
     if tuned is None:
         return ""
+    if tuned.choices:
+        return " or ".join(f"{choice:g}" for choice in tuned.choices)
     kinds = [tuned.scale] * (tuned.scale != "linear") + ["integer"] * tuned.integer
     return ", ".join([f"{tuned.low:g} to {tuned.high:g}", *kinds])

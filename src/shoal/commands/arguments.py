@@ -112,7 +112,7 @@ def _advice(tokens: Sequence[str], flags: Sequence[str]) -> str:
         return ""
     name, _, value = tokens[at].removeprefix("--").partition("=")
     name, value = name.replace("-", "_"), value or next(iter(tokens[at + 1 :]), "")
-    if "env" in flags and (answer := flag_here(name, value)):
+    if {"env", "set"} <= {*flags} and (answer := flag_here(name, value)):
         return answer
     places = [place for place in ("run_dir", "workspace", "out") if place in flags][:1]
     if near := places if name in PLACES else called_here(name, flags) or nearest(name, flags):

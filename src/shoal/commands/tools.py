@@ -104,9 +104,27 @@ def init(
     return DONE
 
 
-def agents(name: Annotated[str, Positional, flag("[AGENT]", "the agent to describe")] = "") -> int:
-    """List Shoal's own agents, or describe one: hyperparameters, ranges that are tuned by default, config."""
-    from shoal.commands.agents import list_agents
+def agents(
+    name: Annotated[str, Positional, flag("[AGENT]", "the agent to describe")] = "",
+    env: Annotated[
+        str | None, flag("ID", "for an external trainer: the environment that it is made with (default: CartPole-v1)")
+    ] = None,
+    python: Annotated[
+        str | None, flag("PATH", "for an external trainer: the interpreter (default: Shoal's own)")
+    ] = None,
+) -> int:
+    """List Shoal's own agents, or describe one: hyperparameters, ranges that are tuned by default, config.
 
-    list_agents(name, console())
+    Of an external trainer, such as sb3:PPO: the hyperparameters that can change during a run, and what else config sets.
+    """
+    from shoal.commands.agents import describe_trainer, list_agents
+    from shoal.trainers.trainers import is_trainer
+
+    look_here()
+    if is_trainer(name, python):
+        describe_trainer(name, env or "CartPole-v1", python, console())
+    elif env is None and python is None:
+        list_agents(name, console())
+    else:
+        raise BadInput("--env and --python are for an external trainer, such as shoal agents sb3:PPO")
     return DONE

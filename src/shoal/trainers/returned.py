@@ -28,12 +28,15 @@ class Misreturned(Exception):
 def description(trainer: Any) -> dict[str, Any]:
     """Description of a trainer. Raises BadRecipe."""
     with attributed("config"):  # some find out when they are asked
-        hyper, space, limits, spec = (getattr(trainer, name, None) for name in ("hyper", "space", "limits", "spec"))
+        names = ("hyper", "space", "limits", "spec", "fixed")
+        hyper, space, limits, spec, fixed = (getattr(trainer, name, None) for name in names)
     able = {name: hasattr(trainer, name) for name in ("act", "export", "load")}
     try:
         found = _as(_limits, "its limits are", limits, "and they must be {name: (lowest, highest)}")
         spec, space = _as_json("its spec is", spec), _as_json("its space is", _by_name("its space is", space, "ranges"))
-        return {"hyper": _hyper(hyper), "space": dict(space), "limits": found, "spec": spec, **able}
+        of_config = _by_name("its fixed is", fixed or {}, "defaults")
+        shown = {name: "" if x is None else str(x) for name, x in of_config.items()}
+        return {"hyper": _hyper(hyper), "space": dict(space), "limits": found, "spec": spec, "fixed": shown, **able}
     except Misreturned as error:
         raise BadRecipe("agent", str(error)) from error
 

@@ -93,6 +93,8 @@ class Sb3(adapter.Adapter):
         policies = algorithm.policy_aliases
         policy = "MlpPolicy" if "MlpPolicy" in policies else next(iter(policies))
         self._config = {**OPTIONS, "policy": policy, **config}
+        if "exploration_steps" in allowed:
+            self._config.setdefault("exploration_steps", 10_000)
         self._masked = "action_masks" in inspect.signature(algorithm.predict).parameters
         if not (self._masked or any("Lstm" in name for name in policies)):
             self.act = lambda obs: self._act_deterministic(obs)[0]  # it depends on the observation alone
@@ -104,6 +106,7 @@ class Sb3(adapter.Adapter):
         if not isinstance(values["learning_rate"], (int, float)):
             raise BadRecipe("config.learning_rate", "must be a number: schedules would begin anew with every interval")
         self._describe("sb3", live.of_sb3(algorithm.__name__, values))
+        self.fixed = {name: values.get(name) for name in sorted(allowed - self.hyper.keys())}
         self._tests: list[gymnasium.Env] = []
 
     @property
@@ -118,7 +121,7 @@ class Sb3(adapter.Adapter):
         """Build the model. Raises BadRecipe where SB3 refuses what it is given."""
         options = copy.deepcopy({**self._config, **self._values(hyper)})
         n_envs, normalize, noise_std = options.pop("n_envs"), options.pop("normalize"), options.pop("noise_std", 0.0)
-        noise_type, exploration_steps = options.pop("noise_type", None), options.pop("exploration_steps", 10_000)
+        noise_type, exploration_steps = options.pop("noise_type", None), options.pop("exploration_steps", 0)
         if isinstance(options.get("train_freq"), list):
             options["train_freq"] = tuple(options["train_freq"])
         networks = options["policy_kwargs"] = dict(options.get("policy_kwargs") or {})

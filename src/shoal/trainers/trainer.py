@@ -47,6 +47,7 @@ class Trainer(Protocol):
     limits: optional; the lowest and highest possible value of a hyperparameter, where there are such limits
     spec:   optional; {"obs_shape": [...], "obs_dtype": "float32", "action": ...}, where the action is {"kind": "discrete",
         "n": 2, "start": 0} or {"kind": "continuous", "low": [...], "high": [...]}; None where spaces are of another kind
+    fixed:  optional; what else `config` sets, with the defaults: what cannot change on a live member, for `shoal agents`
     evaluation_steps: optional; environment steps of the last `evaluate`, to be recorded
     """
 

@@ -56,6 +56,7 @@ class Trainers:
 
     hyper:  defaults of its hyperparameters. space: the ranges that are tuned by default. limits: of possible values
     spec:   of the environment; None where the trainer gives none
+    fixed:  what else `config` sets, with the defaults as text, as far as the trainer says
     """
 
     together = False
@@ -67,6 +68,7 @@ class Trainers:
         try:
             (description,) = side_by_side([self._first], _heard, _heard, lambda row: self._first.description, 1)
             self.hyper, self.space, self.limits, self.spec = described(description)
+            self.fixed: dict[str, str] = description["fixed"]
             self.acts, self.exports, self.loads = (bool(description[name]) for name in ("act", "export", "load"))
         except BaseException:
             self.close()
