@@ -19,8 +19,9 @@ from shoal import Callback, Generation
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.population import PopulationStats
+from shoal.experiment.experiment import Checkpoint
 from shoal.experiment.plan import make_closed_plan, make_plan
-from shoal.members.gradient_trained import GradientTrained
+from shoal.members.gradient_trained import GradientTrained, GradientTrainedShard
 from shoal.members.trace_cache import trace_cache
 from shoal.report.page import write_report
 from shoal.report.schedule import schedule
@@ -80,6 +81,15 @@ def made_equal_steps(run: Path, summary: dict[str, Any]) -> None:
     assert steps == [256, 512, 768, 1024, 1280]
     assert (summary["environment_steps"], len(summary["fitness"])) == (1280, 1)
     assert max(row["steps"] for row in rows(run / "lineage.jsonl")) == 64 + 64 + 128 + 128 + 256
+
+
+def test_members_are_copied_to_the_host_once_for_a_checkpoint_and_not_between(tmp_path: Path, monkeypatch: Any):
+    copied = []
+    state = GradientTrainedShard.state
+    monkeypatch.setattr(GradientTrainedShard, "state", lambda shard: copied.append(shard) or state(shard))
+    monkeypatch.setattr(loop, "REST", 0.0)  # lines are written after every generation
+    train(tiny(tmp_path / "run", generations=3, checkpoint=Checkpoint(every=3)))
+    assert len(copied) == 1
 
 
 @pytest.mark.slow

@@ -226,7 +226,7 @@ def _save(c: Context, state: State, saver: ThreadPoolExecutor, held: list[Genera
         of_selection = earlier, last, candidates.smoothed, candidates.measured, state.trend, state.episode_length
         manifest = asdict(Totals(state.seconds, state.compile_seconds, state.steps, *of_selection, uids))
     champion, publish = state.champion if c.leading else None, state.publish
-    all_parts = 1 + (c.plan.shards if c.plan.shards > 1 else len(state.shard.state()))
+    all_parts = max(1 + c.plan.shards, len(parts))  # of several structures each has one, all in this process
 
     def write() -> None:
         c.files.record(held)
