@@ -1,7 +1,7 @@
 """Deep Q-learning (Mnih et al. 2015), with double targets (van Hasselt et al. 2016, arXiv 1509.06461) and n-step
 returns as options, for one member.
 
-One update (algorithm 1 of Mnih et al.), on a batch of transitions (s, a, r, s') from replay buffer, with the network Q
+One update (algorithm 1 of Mnih et al.), on a batch of transitions (s, a, r, s') from the replay buffer, with the network Q
 and its target network Q'; equations of van Hasselt et al.:
 
     y = r + γ max over a' of Q'(s', a')                                equation 3

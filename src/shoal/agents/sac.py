@@ -1,6 +1,6 @@
 """Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv 1812.05905), for one member.
 
-One update (algorithm 1), on a batch of transitions (s, a, r, s') from replay buffer, with the policy pi, the critics Q1
+One update (algorithm 1), on a batch of transitions (s, a, r, s') from the replay buffer, with the policy pi, the critics Q1
 and Q2, their target networks Q1', Q2', the temperature α and the target entropy H; the three gradient steps start from
 the same weights:
 

@@ -1,6 +1,6 @@
 """Twin delayed deep deterministic policy gradient (Fujimoto et al. 2018, arXiv 1802.09477), for one member.
 
-One update (algorithm 1), on a batch of transitions (s, a, r, s') from replay buffer, with the policy pi, the critics Q1
+One update (algorithm 1), on a batch of transitions (s, a, r, s') from the replay buffer, with the policy pi, the critics Q1
 and Q2, and their target networks pi', Q1', Q2':
 
     a' = clip(pi'(s') + clip(noise, -c, c), -1, 1)                     equation 14

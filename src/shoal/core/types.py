@@ -175,8 +175,8 @@ class SearchLearner(NamedTuple):
     init, act, act_deterministic, together: as those of `Learner`
     actors:    (population, rows [R], uid [R], key) -> what the policies at rows have learned, uid being their members';
         a whole number of pairs, where an even uid stands before the next one
-    tell: (population, uid [M], weights [M], key) -> (population, metrics, scalars): the step of the mean that an
-        evolver's weights ask for; M members of all shards in order of uid, the key that has sampled them
+    tell:      (population, uid [M], weights [M], key) -> (population, metrics, each a scalar): the step of the mean that
+        an evolver's weights ask for; M members of all shards in order of uid, the key that has sampled them
     mean:      (population) -> what the mean has learned
     with_mean: (population, learned) -> population, whose mean has just begun, and now has learned this
     chunk:     rows that a device measures at a time

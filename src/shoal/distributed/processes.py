@@ -143,10 +143,9 @@ class WorkspaceWorkers(Processes):
         self._held.callback(space.leave)
         space.join(e.exchange.worker)
         self.first_uid = 0 if plan.kind.sampled else space.slot * e.population
-        usual = Experiment()
         own = [name for name in OWN if not (plan.kind.sampled and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
-        common = replace(e, exchange=here, **{name: getattr(usual, name) for name in own})
+        common = replace(e, exchange=here, **{name: getattr(Experiment(), name) for name in own})
         space.ensure_experiment(dump(common), lambda path: differences(common, of_workspace(path.parent)))
         return plan._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 

@@ -79,13 +79,12 @@ def by_agent(agent: Agent, spec: Spec) -> PolicyFactory:
 
     def policy(learned: PyTree, hyper: dict[str, float]) -> PolicyFunctions:
         own = agent.hyper._replace(**{name: x for name, x in hyper.items() if name in agent.hyper._fields})
-        probabilities = agent.probabilities
         return PolicyFunctions(
             act_deterministic,
             partial(act_stochastic, own),
             agent.carry,
             agent.observation_keys,
-            probabilities=probabilities,
+            probabilities=agent.probabilities,
         )
 
     return PolicyFactory(jax.eval_shape(lambda: agent.init(jax.random.key(0), agent.hyper)).learned, policy)

@@ -80,8 +80,8 @@ class Compiled(ABC):
         replay = population.members.replay_buffer, getattr(population.shared, "replay_buffer", ())
         return tree.size_in_bytes(population), tree.size_in_bytes(replay)
 
-    def world(self) -> int:
-        """Bytes that one environment on the device remembers."""
+    def environment_bytes(self) -> int:
+        """Bytes of the state of one environment on the device; 0 on the host."""
         environment = self.environment
         if not isinstance(environment, DeviceEnvironment):
             return 0
@@ -123,8 +123,8 @@ class CompiledTester:
 
     def __init__(self, kind: Compiled, setup: Setup):
         self._agent, self._layout, self._setup = kind.agent, DeviceLayout(1), setup
-        meet: Any = DeviceEpisodes if kind.on_device else HostEpisodes
-        self._rollouts = meet(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
+        make: Any = DeviceEpisodes if kind.on_device else HostEpisodes
+        self._rollouts = make(kind.environment, independent(kind.agent), self._layout, setup.evaluation)
 
     def test(self, policies: Sequence[Policy], key: Seed, episodes: int, levels: str) -> Outcome:
         acting, shape = partial(acting_members, self._agent, self._layout), (1, self._setup.evaluation.episodes)

@@ -32,7 +32,7 @@ INT32 = 2**31 - 1
 class GradientTrainedShard(CompiledShard):
     """N members of one learner in one environment, which train as one compiled program. uid: of its members, [N]."""
 
-    on_device, on_host = DeviceRollouts, HostRollouts
+    device_rollouts, host_rollouts = DeviceRollouts, HostRollouts
     rollouts: DeviceRollouts | HostRollouts
 
     def __init__(self, kind: GradientTrained, uid: np.ndarray, setup: Setup):

@@ -106,7 +106,7 @@ class Shard(Tester, Protocol):
         """Add to `evaluation_steps`."""
 
     def begin(self, hyper: dict[str, np.ndarray], learned: Sequence[PyTree] | None = None) -> None:
-        """New members with these hyperparameters, float32 [N] each.
+        """Make new members with these hyperparameters, float32 [N] each.
 
         learned: what they have learned already, of each as the first part of a `snapshot`; of a mean, the same for all
         """

@@ -37,7 +37,7 @@ class SampledShard(CompiledShard):
     The one individual is the mean. uid: of its members, [N].
     """
 
-    on_device, on_host = DeviceSearch, HostSearch
+    device_rollouts, host_rollouts = DeviceSearch, HostSearch
     rollouts: DeviceSearch | HostSearch
 
     def __init__(self, kind: Sampled, uid: np.ndarray, setup: Setup):

@@ -25,12 +25,12 @@ from shoal.members.rollouts.host_episodes import HostEpisodes
 class CompiledShard(Members):
     """N members of one kind that train as one program: where they lie, and their hyperparameters.
 
-    on_device, on_host: how the members meet environments of either kind
-    pause: called with a result and the parts of an interval that are done.
+    device_rollouts, host_rollouts: the class of its rollouts, by where the environment is
+    pause: called with a result and the parts of an interval that are done
     """
 
-    on_device: ClassVar[type[DeviceEpisodes]]
-    on_host: ClassVar[type[HostEpisodes]]
+    device_rollouts: ClassVar[type[DeviceEpisodes]]
+    host_rollouts: ClassVar[type[HostEpisodes]]
     rollouts: DeviceEpisodes | HostEpisodes
     population: Population
     pause: Pause
@@ -40,8 +40,8 @@ class CompiledShard(Members):
     def __init__(self, kind: Any, uid: np.ndarray, setup: Setup):
         super().__init__(np.asarray(uid, np.uint32))
         learner, layout = kind.learner, kind.layout(len(uid))
-        meet: Any = self.on_device if kind.on_device else self.on_host
-        self.rollouts = meet(kind.environment, learner, layout, setup.evaluation)
+        make: Any = self.device_rollouts if kind.on_device else self.host_rollouts
+        self.rollouts = make(kind.environment, learner, layout, setup.evaluation)
         self._agent, self._layout, self._evaluation = kind.agent, layout, setup.evaluation
         self._first = lambda uid, hyper, key: learner.init(key, uid, hyper[0])._replace(env_parameters=hyper[1])
         self._init = layout.program(self._first, MEMBERS, MEMBERS, REPLICATED, out=OF_POPULATION)

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class ActorCritic:
     """The functions of policy and critic, whose parameters are a dict.
 
-    carry: the recurrent state from step to step, for each network the LSTM's (c, h), [..., recurrent] each; `()` without
-        an LSTM
+    carry: the recurrent state from step to step, for each network the LSTM's (c, h), [..., lstm_hidden_size]
+        each; `()` without an LSTM
     """
 
     def __init__(self, spec: Spec, config: NetworkConfig):
@@ -91,7 +91,8 @@ class ActorCritic:
         return *self._heads(params, features, obs), carry if self._config.lstm_hidden_size else ()
 
     def act(self, params: Any, statistics: PyTree, obs: PyTree, carry: Any) -> tuple[Distribution, Any]:
-        """Return distribution and carry, as `step` does. The critic's carry stays, and `obs` may hold `sees` alone."""
+        """Return distribution and carry, as `step` does. The critic's carry stays, and `obs` may lack keys that are not in
+        `observation_keys`."""
         features, first = self._step(params, statistics, obs, carry, 0)
         return self._distribution(params, features, obs), (first, *carry[1:]) if self._config.lstm_hidden_size else ()
 

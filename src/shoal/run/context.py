@@ -32,7 +32,7 @@ class Context:
     files: RunDirectory
     control: Control
     began: float  # on the clock of `time.perf_counter`
-    living: ExitStack  # closes the members of this process
+    open_shard: ExitStack  # closes the members of this process
 
     @property
     def experiment(self) -> Experiment:
@@ -50,9 +50,9 @@ class Context:
 
     def members(self, uids: Sequence[np.ndarray]) -> Synchronous | Worker:
         """Make the members uids [n] of each shard of this process, in place of those that there were."""
-        self.living.close()
+        self.open_shard.close()
         made = self.processes.members(self.plan, uids, self.control.pause, self.files.path / "trainers")
-        self.living.callback(made.shard.close)
+        self.open_shard.callback(made.shard.close)
         return made
 
 

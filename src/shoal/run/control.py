@@ -46,7 +46,7 @@ class Control:
         self._generation, self._phase, self._began = 0, "", time.perf_counter()
 
     def lead(self, leading: bool) -> None:
-        """True where this process writes the records: a callback receives the events of the whole run, or none."""
+        """Set whether this process writes the records: callbacks receive the events of the whole run, or none."""
         self.leading = leading
         if not leading:
             self.callbacks = []
@@ -98,6 +98,6 @@ class Control:
         return max(1, int(self.iterations * 0.5 / self.last_seconds))
 
     def note(self, message: str) -> None:
-        """Something the user should know."""
+        """Pass a message for the user to the callbacks."""
         for callback in self.callbacks:
             callback.on_message(message)

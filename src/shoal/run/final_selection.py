@@ -36,7 +36,7 @@ def episodes_among(experiment: Experiment, champions: int) -> int:
 
 
 def places(episodes: int) -> int:
-    """Number of candidates, of whom each plays as many as FIRST of these episodes in the first round."""
+    """Return the most candidates of whom each still plays FIRST of these episodes in the first round."""
     count = 1
     while (count + 1) * _rounds(count + 1) * FIRST <= episodes:
         count += 1

@@ -31,7 +31,7 @@ def reckoned(plan: Plan, members: int) -> Memory:
     kind = plan.kind.compiled
     spec, agent = kind.spec, kind.agent
     own, replay = kind.memory(members)
-    state = own + members * agent.num_envs * kind.world()
+    state = own + members * agent.num_envs * kind.environment_bytes()
     seen = sum(math.prod(x.shape) * np.dtype(x.dtype).itemsize for x in jax.tree.leaves(spec.obs))
     step = (1 if agent.value else 2) * seen + 4 * math.prod(spec.action.shape) + 16
     rollout = agent.rollout_length * agent.num_envs * step

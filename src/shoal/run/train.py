@@ -102,7 +102,7 @@ def _run(
     ):
         context = enter(experiment, control, processes, held)
         result = go(context)
-        context.living.close()
+        context.open_shard.close()
         try:
             if context.experiment.fitness.final_selection and (workspace := processes.ended_workspace):
                 select_among_workers(workspace, context.plan, control.pause, control.note)

@@ -85,7 +85,7 @@ class HostRollouts(HostEpisodes):
         """Reset every environment, each with its own seed; `env_parameters` [N] each."""
         shape = (len(uid), self._learner.agent.num_envs)
         self._training = self._training or self._open(self._environment, "train", shape[0] * shape[1])
-        self._turn(env_parameters)
+        self._set_env_parameters(env_parameters)
         seeds = [seed for u in uid for seed in words(derive(key, int(u)), shape[1])]
         self._obs = arranged(self._training.reset(seeds), shape)
         self._carry = self._fresh = jax.tree.map(np.asarray, self._learner.agent.carry(shape))
@@ -100,7 +100,7 @@ class HostRollouts(HostEpisodes):
         """
         place, hyper, off_policy = self._layout.place, population.hyper, self._learner.agent.off_policy
         who, pause = place(uid), interval.pause
-        self._turn(population.env_parameters)
+        self._set_env_parameters(population.env_parameters)
         returned = measured = episodes.no_episodes(np, len(uid))
         metrics = None
         sums: dict[str, Any] = {}
@@ -127,7 +127,7 @@ class HostRollouts(HostEpisodes):
         population = population._replace(members=Member(retained.learned, *donated), shared=retained.shared)
         return TrainedInterval(population, episodes.mean_metrics(sums), returned, measured)
 
-    def _turn(self, env_parameters: PyTree) -> None:
+    def _set_env_parameters(self, env_parameters: PyTree) -> None:
         """Give the copies that members train in the `env_parameters` [N] of theirs."""
         if env_parameters:
             assert self._training is not None
