@@ -78,6 +78,12 @@ def report(run: Path, sections: tuple[str, ...] = SECTIONS) -> tuple[str, Page]:
     return text, page
 
 
+def change(run: Path, **fields: object) -> None:
+    """Change fields of a run's experiment."""
+    file = run / "experiment.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | fields))
+
+
 def test_key_facts(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     result = json.loads((run / "result.json").read_text())
@@ -121,11 +127,7 @@ def test_any_run_has_a_page(tmp_path: Path, population: int, generations: int, m
     ("replay", "words"), [("copy", "They copied the replay buffer too."), ("keep", "Each kept its own replay buffer.")]
 )
 def test_the_page_says_where_replay_buffers_went(tmp_path: Path, replay: str, words: str) -> None:
-    file = write_run(tmp_path / "run", 4, 5) / "experiment.yaml"
-    values = yaml.safe_load(file.read_text())
-    file.write_text(
-        yaml.safe_dump(values | {"config": {"buffer_size": 10}, "method": {"name": "pbt", "replay": replay}})
-    )
+    change(write_run(tmp_path / "run", 4, 5), config={"buffer_size": 10}, method={"name": "pbt", "replay": replay})
     _, page = report(tmp_path / "run")
     assert words in page.words
 
@@ -209,6 +211,16 @@ def test_nothing_is_loaded_from_anywhere(tmp_path: Path) -> None:
     for tag, attrs in page.tags:
         assert "src" not in attrs
         assert (attrs.get("href") or "#").startswith(("#", "data:")), tag
+
+
+def test_the_script_knows_the_scale_of_every_axis(tmp_path: Path) -> None:
+    """It places values under the cursor; minus exploitability has a scale of its own."""
+    run = write_run(tmp_path / "run", 4, 5)
+    change(run, fitness={"source": "exploitability"})
+    text, page = report(run)
+    scales = {json.loads(a["data-chart"] or "")["scale"] for _, a in page.tags if "data-chart" in a}
+    (known,) = re.findall(r"const count = \{(.*)\};", text)
+    assert "minus_log" in scales and scales <= set(re.findall(r"(\w+): ", known))
 
 
 def test_closed_sections_say_what_they_found(tmp_path: Path) -> None:

@@ -150,7 +150,7 @@
   }
 
   // ---- values under the cursor
-  const count = {linear: v => v, log: Math.log10, one_minus_log: v => -Math.log10(1 - v)};
+  const count = {linear: v => v, log: Math.log10, one_minus_log: v => -Math.log10(1 - v), minus_log: v => -Math.log10(-v)};
   const text = v => v == null ? '–' : Math.abs(v) >= 1e4 ? Math.round(v).toLocaleString('en')
     : v !== 0 && Math.abs(v) < 1e-3 ? v.toExponential(2) : String(+v.toPrecision(v > .9 && v < 1 ? 5 : 4));
   function element(name, kind, ...children) {
