@@ -258,6 +258,27 @@ def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "stopped" in shown["silent"] and "0/7" in shown["new"]
 
 
+def test_watching_ends_with_the_last_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It went on until Ctrl-C. The last one has its result before the final selection, for which it keeps its lease."""
+    worker(tmp_path, "a", 0, 5)
+    run = worker(tmp_path, "b", 1, 3, finished=False)
+    (tmp_path / "leases").mkdir(exist_ok=True)
+    (lease := tmp_path / "leases" / "b").touch()
+    looks: list[int] = []
+
+    def look(seconds: float) -> None:
+        looks.append(1)
+        if len(looks) == 30:
+            (run / "result.json").write_text('{"status": "done"}')
+        if len(looks) == 90:
+            lease.unlink()
+
+    monkeypatch.setattr(workers.time, "sleep", look)
+    console = Screen(file=StringIO(), width=120)
+    watch_workspace(tmp_path, console)
+    assert len(looks) == 120 and "at work" not in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a workspace"):
         watch_workspace(tmp_path, Screen())

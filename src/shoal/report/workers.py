@@ -42,17 +42,23 @@ class Glance(NamedTuple):
 
 
 def watch_workspace(path: Path, console: Screen) -> None:
-    """Show the progress of every worker until Ctrl-C. Raises BadInput where there are none."""
+    """Show the progress of every worker until all are done, or Ctrl-C. Raises BadInput where there are none."""
     check_workspace(path, "--watch has nothing to show")
     try:
         with interruptible() as attend, Live(view(path), console=console, refresh_per_second=4) as live:
-            while True:
+            while not _ended(path):
                 for _ in range(40):
                     attend()
                     time.sleep(GLANCE / 40)
                 live.update(view(path))
     except KeyboardInterrupt:
         console.print()
+
+
+def _ended(path: Path) -> bool:
+    """True where all workers have their results; the last one is then at work on the final selection for a while."""
+    rows = glances(path)
+    return bool(rows) and all(row.over for row in rows) and not at_work(path)
 
 
 def check_workspace(path: Path, otherwise: str) -> None:
