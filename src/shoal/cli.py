@@ -217,10 +217,10 @@ def report(
     from shoal.study.page import write_page
     from shoal.study.results import is_study
 
-    if watch:
-        watch_workspace(run, console())
     if port is not None and not serve:
         raise BadInput(f"--port {port} is of the server: it goes with --serve")
+    if watch:
+        watch_workspace(run, console())
     write = write_page if is_study(run) else write_report
     if serve:
         serve_page(run, write, port or 0, console())
