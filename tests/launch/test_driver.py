@@ -448,9 +448,11 @@ def test_a_workspace_has_the_name_of_the_environment(
 
 @pytest.mark.parametrize("command", ["status", "stop"])
 def test_what_is_no_workspace(command: str, tmp_path: Path, said: Said) -> None:
-    outcome = shoal(command, tmp_path)
-    assert outcome.code == 2
-    said(outcome.err)
+    for folder in ("", "logs"):  # the second is that of a command whose workers still start
+        (tmp_path / folder).mkdir(exist_ok=True)
+        outcome = shoal(command, tmp_path)
+        assert outcome.code == 2
+        said(outcome.err)
 
 
 # ------------------------------------------------------------------------------------------------ on this machine

@@ -64,7 +64,9 @@ def _ended(path: Path) -> bool:
 def check_workspace(path: Path, otherwise: str) -> None:
     """Raise BadInput where this is no workspace."""
     if not is_workspace(path):
-        raise BadInput(f"{path} is not a workspace that workers share; {otherwise}")
+        launched = (path / "logs").is_dir()  # by a command whose workers still start, or wait in a queue
+        problem = "has no worker yet" if launched else "is not a workspace that workers share"
+        raise BadInput(f"{path} {problem}; {otherwise}")
 
 
 def view(path: Path, states: Mapping[str, str] | None = None) -> Table:
