@@ -481,9 +481,9 @@ def test_paths_below_the_current_folder_are_printed_relative_to_it(
     monkeypatch.chdir(tmp_path)
     shutil.copytree(six, tmp_path / "runs/old")
     run, ends = tmp_path / "runs/new", "open runs/new/report.html\n"
-    trained = shoal(*flags(run))
+    trained = shoal(*flags(run, generations=1))
     assert "→ runs/new\n" in trained.out and f"report:       {ends}" in trained.out
-    assert shoal("resume", run).out.startswith("runs/new: done already")
+    assert shoal("resume", run).out.startswith("runs/new: done already, 1 generation\n")
     assert shoal("report", run).out == ends
     assert shoal("export", run, tmp_path / "a.npz").out == "written: a.npz\n"
     assert shoal("compare", run, tmp_path / "runs/old", "--out", tmp_path / "c.html").out.endswith("\nopen c.html\n")

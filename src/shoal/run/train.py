@@ -21,6 +21,7 @@ from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import attribute_errors, load
 from shoal.experiment.validation import check
 from shoal.records.callback import Callback
+from shoal.records.words import many
 from shoal.run.context import Context, State
 from shoal.run.control import Control
 from shoal.run.loop import run_generations
@@ -127,7 +128,7 @@ def _asked(experiment: Experiment, progress: bool) -> Iterator[Callback]:
 def _resume(c: Context, trusted: bool) -> Result:
     """Continue a run from its newest checkpoint; if it is done, return its result."""
     if summary := done_already(c):
-        c.control.note(f"{c.files.path}: done already, {summary['generations']} generations")
+        c.control.note(f"{c.files.path}: done already, {many(summary['generations'], 'generation')}")
         return Result(c.files.path, summary, c.experiment, c.leading, already=True)
     return _run_to_end(c, partial(restore, trusted=trusted))
 
