@@ -15,8 +15,9 @@ from shoal.commands.arguments import flag_here
 from shoal.commands.flags import Flags
 from shoal.commands.launch import Launch
 from shoal.core.aliases import FLAGS, NOT_HERE
-from shoal.core.errors import unknown
+from shoal.core.errors import BadInput, unknown
 from shoal.experiment.experiment import Experiment
+from shoal.experiment.files import from_dict
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -35,6 +36,12 @@ def test_answers_name_what_there_is(flag: str) -> None:
 )
 def test_agents_of_other_libraries(name: str, said: Said) -> None:
     said(unknown("agent", name, AGENTS))
+
+
+def test_alpha_is_the_temperature_of_sac() -> None:
+    with pytest.raises(BadInput, match=r"did you mean config\.initial_temperature\?"):
+        from_dict({"agent": "sac", "alpha": 0.2})
+    assert "did you mean" not in str(unknown("hyper", "alpha", AGENTS["sac"].hyper._fields))
 
 
 def test_no_agent_is_two_things() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 # What other libraries and papers call it, and what it may be here.
 ALIASES = {
-    **dict.fromkeys(("lr", "alpha"), ("learning_rate", "policy_learning_rate", "critic_learning_rate")),
+    "lr": ("learning_rate", "policy_learning_rate", "critic_learning_rate"),
+    "alpha": ("initial_temperature", "learning_rate"),
     "learning_rate": ("policy_learning_rate", "critic_learning_rate"),
     **dict.fromkeys(("gamma", "discount_factor"), ("discount",)),
     **dict.fromkeys(("lambda", "lam", "tau_gae"), ("gae_lambda",)),

@@ -57,20 +57,20 @@ class CemRl(Method):
         for name, problem, fits in (
             ("variance", "must be above 0", 0 < self.variance < np.inf),
             ("noise_end", "must be at least 0", 0 <= self.noise_end < np.inf),
-            ("noise_decay", "must lie within 0 and 1", 0 <= self.noise_decay <= 1),
+            ("noise_decay", "must lie between 0 and 1", 0 <= self.noise_decay <= 1),
         ):
             if not fits:
                 raise BadField(name, problem, value=getattr(self, name))
 
     def validate(self, agent: Tunable, population: int) -> None:
         if population < 2:
-            raise BadField("population", "method cem_rl draws at least 2 members", value=population)
+            raise BadField("population", "method cem_rl samples at least 2 members", value=population)
         if self.mirrored and population % 2:
-            problem = "method.mirrored draws members in pairs"
+            problem = "method.mirrored samples members in pairs"
             raise BadField("population", problem, "take an even number", value=population)
         for name, least in (("elites", 1), ("gradient_members", 0)):
             if (count := getattr(self, name)) is not None and not least <= count <= population:
-                raise BadField(f"method.{name}", f"must lie within {least} and population = {population}", value=count)
+                raise BadField(f"method.{name}", f"must lie between {least} and population = {population}", value=count)
 
     def learner(self, agent: Agent, population: int) -> SearchLearner:
         """All members share critics and a replay buffer. Raises BadInput where the agent is not TD3."""

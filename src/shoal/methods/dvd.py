@@ -55,7 +55,7 @@ class Dvd(Method):
     def __post_init__(self) -> None:
         check_least(1, self, "num_states", "resample_interval")
         if not self.arms or not all(0 <= arm <= 1 for arm in self.arms):
-            raise BadField("arms", "needs numbers, each within 0 and 1", value=list(self.arms))
+            raise BadField("arms", "needs numbers, each between 0 and 1", value=list(self.arms))
 
     def validate(self, agent: Tunable, population: int) -> None:
         if population < 2:

@@ -100,7 +100,7 @@ def _population(plan: Plan, run: Path) -> WarmStart:
     """
     e, earlier = plan.experiment, of_run(run)
     if plan.kind.sampled:
-        problem = f"method {e.method_name} draws its members around a mean, which begins as one policy"
+        problem = f"method {e.method_name} samples its members around a mean, which begins as one policy"
         raise BadField("init_from", problem, f"write {run / 'champion'}", value=e.init_from)
     champion = run / "champion"
     if not (run / "checkpoints").exists() and (champion / checkpoint.MANIFEST).is_file():  # as `Champion.save` has it
