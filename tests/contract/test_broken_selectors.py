@@ -74,8 +74,8 @@ def nothing(key: Seed, hyper: dict[str, np.ndarray], space: dict[str, Range], ui
 
 EXPLORED = {
     "explorer": f"{HERE}:explorer failed: ZeroDivisionError: of my own (test_broken_selectors.py, line ",
-    "short": "of 3 members each needs one number as its ",
-    "words": "of 3 members each needs one number as its ",
+    "short": "of 3 members each needs one finite number as its ",
+    "words": "of 3 members each needs one finite number as its ",
     "nothing": "it gave a dict; it must give a dict of all hyperparameters",
 }
 

@@ -182,7 +182,23 @@ def test_a_selector_that_gives_no_choice(chosen, said):
     said(error.value)
 
 
-@pytest.mark.parametrize("changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}], ids=shown)
+@pytest.mark.parametrize(("factor", "epochs", "fixed"), [(2, 8, 6), (0.3, 2, 1)])  # 2.4 is no integer
+def test_values_of_an_explorer_are_moved_into_their_ranges(factor, epochs, fixed):
+    start = {"discount": 0.99, "epochs": 8.0, "fixed": 3.0}
+    space = {"discount": Range(0.9, 0.999, "one_minus_log"), "epochs": Range(1, 8, integer=True)}
+    stats = population(range(4))._replace(hyper={name: np.full(4, x, np.float32) for name, x in start.items()})
+
+    def scaled(key, hyper, space, uid):
+        return {name: factor * x for name, x in hyper.items()}
+
+    hyper = decide(pbt(select.WinnerTakesAll(), scaled, space, {"fixed": 3.0}), stats).hyper
+    assert hyper["discount"].min() >= 0.9 and hyper["discount"].max() <= 0.999
+    assert (hyper["epochs"][0], round(hyper["fixed"][0])) == (epochs, fixed)
+
+
+@pytest.mark.parametrize(
+    "changed", [None, {}, {"x": np.ones(1), "y": np.ones(1)}, {"x": np.full(1, np.nan)}], ids=shown
+)
 def test_an_explorer_that_gives_no_hyperparameters(changed, said):
     with pytest.raises(BadInput) as error:
         pbt(select.NoSelection(), lambda key, hyper, space, uid: changed, {}, {"x": 1.0})

@@ -14,6 +14,7 @@ from shoal.core.space import Range, SearchSpace
 from shoal.core.types import Tunable
 from shoal.core.user_code import call_own
 from shoal.methods.independent import Tuning
+from shoal.methods.ranges import nearest
 from shoal.methods.select import Selector
 
 
@@ -178,7 +179,7 @@ def inherit(
 
 
 def _explored(explore: Explore, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
-    """New values [N] of the same names, but for the structure of a member, which stays as it is.
+    """New values [N] of the same names, within their ranges, but for the structure of a member, which stays as it is.
 
     Raises BadInput where the explorer fails, or gives anything else.
     """
@@ -190,9 +191,9 @@ def _explored(explore: Explore, key: Seed, hyper: Values, space: dict[str, Range
         raise BadField("method.explore", problem, "it must give a dict of all hyperparameters")
     numbers = {name: np.asarray(values) for name, values in changed.items()}
     for name, x in numbers.items():
-        if x.dtype.kind not in "biuf" or x.shape not in ((), uid.shape):
-            raise BadField("method.explore", f"of {len(uid)} members each needs one number as its {name}")
-    return numbers
+        if x.dtype.kind not in "biuf" or x.shape not in ((), uid.shape) or not np.isfinite(x).all():
+            raise BadField("method.explore", f"of {len(uid)} members each needs one finite number as its {name}")
+    return {name: nearest(space[name], x) if name in space else x for name, x in numbers.items()}
 
 
 def _name(part: Select | Explore) -> str:
