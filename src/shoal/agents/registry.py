@@ -8,6 +8,11 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 from shoal.core.space import DISCOUNT, HyperparameterSpec, Range, end_factor
 from shoal.rl.config import NetworkConfig, OffPolicy, Precision, TwinConfig
 
+LIMITED_BY = "config.max_update_ratio"
+UPDATE_RATIO = HyperparameterSpec(
+    "gradient updates per environment step (update-to-data ratio)", least=0, limited_by=LIMITED_BY
+)
+
 
 @dataclass(frozen=True)
 class PpoConfig(NetworkConfig):
@@ -102,9 +107,7 @@ class Td3Hyper(NamedTuple):
             "delayed policy updates: critic updates per policy update", Range(1, 5, integer=True), 1, 1e6
         ),
     ] = 2.0
-    update_ratio: Annotated[
-        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
-    ] = 1.0
+    update_ratio: Annotated[Any, UPDATE_RATIO] = 1.0
 
 
 @dataclass(frozen=True)
@@ -144,9 +147,7 @@ class SacHyper(NamedTuple):
     reward_scale: Annotated[
         Any, HyperparameterSpec("factor of rewards, relative to the entropy term", Range(0.1, 10.0, "log"))
     ] = 1.0
-    update_ratio: Annotated[
-        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
-    ] = 1.0
+    update_ratio: Annotated[Any, UPDATE_RATIO] = 1.0
 
 
 @dataclass(frozen=True)
@@ -190,9 +191,7 @@ class DqnHyper(NamedTuple):
     max_gradient_norm: Annotated[
         Any, HyperparameterSpec("gradient clipping: largest global norm of a gradient", least=0)
     ] = 10.0
-    update_ratio: Annotated[
-        Any, HyperparameterSpec("gradient updates per environment step (update-to-data ratio)", least=0)
-    ] = 1.0
+    update_ratio: Annotated[Any, UPDATE_RATIO] = 1.0
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,7 @@ class HyperparameterSpec(NamedTuple):
     tuned: the default range of tuning; without one it is fixed, unless the `space` of an experiment names it
     least, most: limits of valid values, both included
     schedules: the hyperparameters that decay linearly over the run, to this fraction of their value
+    limited_by: the setting of the agent that is the highest valid value, instead of `most`
     """
 
     meaning: str
@@ -64,6 +65,7 @@ class HyperparameterSpec(NamedTuple):
     least: float = -math.inf
     most: float = math.inf
     schedules: tuple[str, ...] = ()
+    limited_by: str = ""
 
 
 DISCOUNT = HyperparameterSpec("discount factor gamma", Range(0.9, 0.999, "one_minus_log"), 0, 1)

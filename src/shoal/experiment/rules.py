@@ -193,7 +193,7 @@ OF_KIND = (
         "population",
         lambda e, m, kind: kind.side_by_side == 2 and e.population % (2 * e.shards),
         "method {e.method_name} perturbs in mirrored pairs",
-        "it must be a multiple of 2 x {e.shards} shards",
+        "take an even number of members for each shard",
     ),
 )
 

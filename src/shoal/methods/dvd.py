@@ -17,7 +17,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from shoal.agents.registry import AGENTS, Declaration, td3_hyper
+from shoal.agents.registry import AGENTS, LIMITED_BY, Declaration, td3_hyper
 from shoal.core.errors import BadField, check_least
 from shoal.core.keys import derive, draws
 from shoal.core.population import Decision, PopulationStats, PureEvolver, Seed
@@ -25,7 +25,9 @@ from shoal.core.space import HyperparameterSpec, SearchSpace
 from shoal.core.types import Agent, Learner, Tunable
 from shoal.methods.method import Method, same_for_all
 
-RATIO = HyperparameterSpec("joint updates per step of a member: each of them takes a batch of every actor", least=0)
+RATIO = HyperparameterSpec(
+    "joint updates per step of a member: each of them takes a batch of every actor", least=0, limited_by=LIMITED_BY
+)
 DIVERSITY = HyperparameterSpec("lambda; the weight of the values is 1 - lambda", least=0, most=1)
 HYPER = td3_hyper("DvdHyper", update_ratio=(1.0, RATIO), diversity=(0.5, DIVERSITY))
 

@@ -13,7 +13,7 @@ import numpy as np
 from shoal.agents.registry import AGENTS, Declaration
 from shoal.core.errors import BadField
 from shoal.core.population import PureEvolver
-from shoal.core.space import Range, SearchSpace
+from shoal.core.space import Range, SearchSpace, declared
 from shoal.core.types import Agent, Learner, SearchLearner, Tunable
 
 
@@ -132,4 +132,6 @@ def check_limits(agent: Tunable, place: str, name: str, value: float) -> None:
     """Raise BadInput where an agent's hyperparameter cannot have a value, given at `place`."""
     low, high = agent.limits.get(name, (-math.inf, math.inf))
     if not low <= value <= high:
-        raise BadField(place, f"must lie within [{low:g}, {high:g}]", value=f"{value:g}")
+        known = declared(type(agent.hyper)).get(name)  # trainers declare none
+        advice = f"raise {known.limited_by}" if known and known.limited_by and value > high else ""
+        raise BadField(place, f"must lie within [{low:g}, {high:g}]", advice, value=f"{value:g}")
