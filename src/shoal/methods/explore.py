@@ -25,13 +25,13 @@ class Explorer:
 
     changes: ClassVar[bool] = True  # children's hyperparameters differ from their parents'
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         """New values, float32 [N], from the inherited `x` [N] and random numbers `u` [N, 4], uniform in [0, 1)."""
         raise NotImplementedError
 
     def __call__(self, key: Seed, hyper: Values, space: dict[str, Range], uid: np.ndarray) -> Values:
         return {
-            name: self.change(name, space[name], x, draws(derive(key, name), uid, 4)) if name in space else x
+            name: self.change(space[name], x, draws(derive(key, name), uid, 4)) if name in space else x
             for name, x in hyper.items()
         }
 
@@ -50,7 +50,7 @@ class Perturb(Explorer):
             raise BadField("factors", "must be positive numbers, not all of them 1", value=self.factors)
         _probability("resample_probability", self.resample_probability)
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         factor = np.array(self.factors)[(u[:, 1] * len(self.factors)).astype(int)]
         fresh = u[:, 0] < self.resample_probability
         return np.where(fresh, sample(r, u[:, 2]), perturb(r, x, factor, u[:, 3]))
@@ -60,7 +60,7 @@ class Perturb(Explorer):
 class Resample(Explorer):
     """Sample every hyperparameter of a child from its range (fastpbrl, arXiv 2206.08888)."""
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return sample(r, u[:, 0])
 
 
@@ -86,7 +86,7 @@ class Mutate(Explorer):
             if not 1 <= low <= high < np.inf:
                 raise BadField(which, "must be two numbers >= 1, the smaller first", value=(low, high))
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         low, high = self.discount_range if r.scale == "one_minus_log" else self.change_range
         factor = low + (high - low) * u[:, 1]
         factor = np.where(u[:, 2] < 0.5, factor, 1 / factor)
@@ -104,7 +104,7 @@ class Gaussian(Explorer):
         if not 0 < self.std < np.inf:
             raise BadField("std", "must be positive", value=self.std)
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         normal = np.sqrt(-2 * np.log1p(-u[:, 0])) * np.cos(2 * np.pi * u[:, 1])  # Box and Muller
         return shift(r, x, self.std * normal, u[:, 2])
 
@@ -115,7 +115,7 @@ class NoExploration(Explorer):
 
     changes: ClassVar[bool] = False
 
-    def change(self, name: str, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    def change(self, r: Range, x: np.ndarray, u: np.ndarray) -> np.ndarray:
         return x
 
 
