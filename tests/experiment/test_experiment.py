@@ -409,6 +409,7 @@ BAD: list[tuple[str, int]] = [
     ),
     ("hyper:\n  discount: high", 2),
     ("hyper:\n  discount: .nan", 2),
+    ("hyper:\n  learning_rate: 1e39", 2),
     ("space:\n  discount: [0.9, 0.8]", 2),
     ("space:\n  learning_rate: [0, 1, log]", 2),
     ("space:\n  learning_rate:\n    low: 1e-5\n    high: 1e-2\n    scale: lg", 5),

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
-from shoal.core.env_parameters import PREFIX
+from shoal.core.env_parameters import LARGEST, PREFIX
 from shoal.core.errors import CHOOSE, STRUCTURE, BadField, type_in_words, unknown
 from shoal.core.schema import build, explained
 from shoal.core.yaml_text import plain
@@ -71,8 +70,8 @@ def check(e: Experiment) -> Method:
     if isinstance(e.agent, str) and ":" not in e.agent and e.agent not in method.agents:
         raise no_agent(e.agent, e.method_name, method)
     for name, number in e.hyper.items():
-        if not math.isfinite(number):
-            raise BadField(f"hyper.{name}", "must be a finite number", value=number)
+        if abs(number) > LARGEST:
+            raise BadField(f"hyper.{name}", f"must be at most {LARGEST:.2g} in size", value=number)
         if name in (e.space or {}):
             advice = f"remove it here, and to start a tuned one somewhere set space.{name}.initial"
             raise BadField(f"hyper.{name}", "a hyperparameter is either fixed or tuned", advice)
