@@ -233,7 +233,7 @@ def _shards(e: Experiment, kind: Kind, processes: int) -> int:
     """The number of shards. Raises BadInput where there are not enough."""
     shards = e.shards
     if shards is None and e.exchange.name == "directory" and kind.sampled:  # pairs stay whole
-        shards = max(n for n in range(1, PARTS + 1) if e.population % (2 * n) == 0 or n == 1)
+        shards = max(n for n in range(1, PARTS + 1) if e.population % (kind.side_by_side * n) == 0 or n == 1)
     count = shards or processes
     if count < processes:
         problem = f"each of the {processes} processes needs one"

@@ -191,7 +191,7 @@ OF_KIND = (
     ),
     Rule(
         "population",
-        lambda e, m, kind: kind.side_by_side == 2 and e.population % (2 * e.shards),
+        lambda e, m, kind: e.population % (kind.side_by_side * e.shards),
         "method {e.method_name} perturbs in mirrored pairs",
         "take an even number of members for each shard",
     ),
