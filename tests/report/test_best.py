@@ -11,11 +11,14 @@ from urllib.parse import unquote
 
 import pytest
 from support.runs import tiny
+from support.synthetic_run import write_run
+from test_report import change
 
 from shoal.core.space import Range
 from shoal.core.yaml_text import read_yaml
 from shoal.experiment.files import differences, dump, from_dict
 from shoal.experiment.plan import make_closed_plan
+from shoal.report.best import single
 from shoal.report.page import render
 from shoal.report.run import read_run
 
@@ -63,3 +66,12 @@ def test_the_block_is_the_experiment_of_one_agent_with_the_champions_values(tmp_
     }
     lines_drawn = re.findall(r'<path class="m shade(\d)" data-m="(\d)"', shown)
     assert lines_drawn == [("0", "0"), ("1", "1"), ("2", "2"), ("3", "3")], "the fittest is drawn last, and darkest"
+
+
+@pytest.mark.parametrize("gpus", [[], [1]])
+def test_the_file_keeps_how_trainers_work(tmp_path: Path, gpus: list[int]) -> None:
+    """One that needs a GPU gets it with the file too; what is as by default is not said."""
+    run = write_run(tmp_path / "run", 4, 5)
+    processes = {"count": None, "threads": 1, "gpus": gpus, "timeout": 3600.0}
+    change(run, agent="rl_games:task.yaml", processes=processes)
+    assert single(read_run(run)).get("processes") == (processes if gpus else None)

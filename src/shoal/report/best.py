@@ -9,7 +9,8 @@ from urllib.parse import quote
 import numpy as np
 
 from shoal.core.errors import STRUCTURE
-from shoal.core.yaml_text import write_yaml
+from shoal.core.schema import as_given
+from shoal.core.yaml_text import plain, write_yaml
 from shoal.records.words import short
 from shoal.report import charts, effects, tables
 from shoal.report.charts import Axis, Stroke
@@ -19,13 +20,15 @@ from shoal.report.lineage import inner
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.schedule import shortest
+from shoal.trainers.trainers import TrainerProcesses
 
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.
 LEFT_OUT = (
     *("hyper", "method", "population", "generations", "budget", "time_limit", "stop", "space", "seed"),
-    *("shards", "exchange", "processes", "run_dir", "init_from", "checkpoint", "wandb"),
+    *("shards", "exchange", "run_dir", "init_from", "checkpoint", "wandb"),
 )
+UNSET: tuple[Any, ...] = (None, {}, [], plain(as_given(TrainerProcesses())))  # values that say nothing, of any field
 SHADES = 4  # of the lines of members, by their fitness
 
 
@@ -49,9 +52,7 @@ def single(run: Run) -> dict[str, Any]:
     for name in [name for name in tuned if name.startswith(STRUCTURE)]:
         setting = name.removeprefix(STRUCTURE)
         config[setting] = config[setting]["choices"][int(tuned.pop(name) or 0)]
-    kept = {
-        name: value for name, value in run.experiment.items() if name not in LEFT_OUT and value not in (None, {}, [])
-    }
+    kept = {name: value for name, value in run.experiment.items() if name not in LEFT_OUT and value not in UNSET}
     fixed = {"method": "independent", "population": 1, "space": {}}
     hyper, interval = run.experiment.get("hyper"), _interval(run)
     if interval > 0:
