@@ -65,6 +65,9 @@ def test_the_env_parameters_of_an_environment() -> None:
     assert dict(registry.make("gymnax:Pendulum-v1", {"g": 9}).env_parameters) == {
         **{"max_speed": 8, "max_torque": 2, "dt": 0.05, "g": 9, "m": 1, "l": 1}
     }
+    bandit = registry.make("gymnax:BernoulliBandit-misc", {})  # whose time limit is a float
+    assert set(bandit.env_parameters) == {"reward_prob", "min_lim", "max_lim"}
+    assert type(bandit.episode_limit) is int, "it counts episodes of an evaluation, where these are auto"
     assert dict(registry.make("gym:Pendulum-v1", {}).env_parameters) == {
         "dt": 0.05,
         "max_torque": 2,

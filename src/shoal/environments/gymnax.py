@@ -15,13 +15,13 @@ import numpy as np
 from shoal.core.errors import BadField, check_names
 from shoal.core.spec import ActionSpace, Box, Discrete
 from shoal.core.types import PyTree
-from shoal.environments.device import DeviceEnvironment, accepted, adapted, lenient
+from shoal.environments.device import LIMITS, DeviceEnvironment, accepted, adapted, lenient
 
 
 def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     """An environment of gymnax. Options are the fields of its parameters, such as `max_steps_in_episode`.
 
-    Its environment parameters are those of them that are not integers.
+    Its environment parameters are those of them that are not integers, without the limit of an episode.
     """
     gymnax = import_gymnax()
     try:
@@ -30,7 +30,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     except OSError as error:  # MNISTBandit downloads its images
         raise BadField("env", f"gymnax:{name} needs data that cannot be downloaded: {error}") from error
     check_names("env_options", options, [field.name for field in fields(params)])
-    numbers = [name for name, x in vars(params).items() if isinstance(x, float)]
+    numbers = [name for name, x in vars(params).items() if isinstance(x, float) and name not in LIMITS]
     params = params.replace(**options)
 
     def reset(params: Any, key: jax.Array) -> tuple[jax.Array, PyTree]:
@@ -44,7 +44,7 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
         space = _gymnax_space(env.action_space(params), name)
         env_parameters = {name: float(getattr(params, name)) for name in numbers}
     changed = lambda params, values: params.replace(**values)  # noqa: E731
-    more = {"env_parameters": env_parameters, "episode_limit": params.max_steps_in_episode}
+    more = {"env_parameters": env_parameters, "episode_limit": int(params.max_steps_in_episode)}
     return adapted(f"gymnax:{name}", options, params, reset, step, space, changed, **more)
 
 
