@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from shoal.experiment.files import dump
 from shoal.report.schedule import schedule
 from shoal.run.train import train
 from shoal.study import replay
-from shoal.trainers.live import LIVE, translate
+from shoal.trainers.live import LIVE, of_sb3, translate
 
 
 def renamed(run: Path, place: Path, agent: str, names: dict[str, str]) -> Path:
@@ -48,6 +49,11 @@ def test_values_that_mean_the_same() -> None:
     assert theirs == {"vf_coef": 2.0, "gae_lambda": 0.9}
     # The `tau` of rl_games is no step of a target network, as everywhere else.
     assert translate({"tau": 0.005}, {}, ("tau", "gamma"), rl_games) == {}
+
+
+def test_an_infinite_argument_of_sb3_is_no_hyperparameter() -> None:
+    """A max_grad_norm of infinity clips nothing; a hyperparameter of a run is finite."""
+    assert of_sb3("PPO", {"max_grad_norm": math.inf, "vf_coef": 0.5, "ent_coef": "auto"}) == {"vf_coef": 0.5}
 
 
 def test_ppo_follows_what_sb3_found(six: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

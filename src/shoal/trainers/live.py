@@ -79,11 +79,12 @@ FIXED = {  # by SB3's algorithm
 
 
 def of_sb3(algorithm: str, values: Mapping[str, Any]) -> dict[str, float]:
-    """Return those arguments of an algorithm that can change live, with their values in `values`."""
+    """Return those arguments of an algorithm that can change live, with their values in `values`; an infinite one, such as
+    a `max_grad_norm` that clips nothing, stays as it is."""
     live = LIVE["sb3"]
     names = (name for name in sorted(live.keys() & values) if name not in FIXED.get(algorithm, ()))
     numbers = {name: values[name] for name in names if type(values[name]) in (int, float)}
-    return {name: float(x) for name, x in numbers.items() if live[name].low <= x <= live[name].high}
+    return {name: float(x) for name, x in numbers.items() if live[name].low <= x <= live[name].high and x < INFINITE}
 
 
 def of_rl_games(config: Mapping[str, Any], continuous: bool) -> dict[str, float]:
