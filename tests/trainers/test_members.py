@@ -559,6 +559,7 @@ def test_a_trainer_is_known_where_it_is_imported_from(tmp_path: Path, monkeypatc
         {"agent": "support.trainers:Stillborn"},
         {"agent": "ppo", "env": "CartPole-v1"},
         {"processes": {"count": 0}},
+        {"processes": {"timeout": 1e10}},
     ],
     ids=shown,
 )

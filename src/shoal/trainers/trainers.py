@@ -48,7 +48,7 @@ class TrainerProcesses:
         for name in ("count", "threads", "timeout"):
             value = getattr(self, name)
             if value is not None and not 0 < value < 2**31:
-                raise BadField(name, "must be at least 1", value=value)
+                raise BadField(name, "must be above 0 and below 2**31", value=value)
 
 
 class Trainers:
