@@ -232,6 +232,28 @@ def test_nobody_has_begun(tmp_path: Path) -> None:
         read_workspace(tmp_path)
 
 
+def test_each_worker_has_a_run_of_its_own_at_weights_and_biases(tmp_path: Path) -> None:
+    """The page of all of them leads to none of these."""
+    for slot, name in enumerate("ab"):
+        run = worker(tmp_path, name, slot, 3)
+        (run / "wandb.json").write_text(json.dumps({"ids": {"population": name}, "url": "https://wandb.here/1"}))
+        experiment = (run / "experiment.yaml").read_text()
+        (run / "experiment.yaml").write_text(f"{experiment}wandb: {{project: walkers}}\n")
+    assert "it is in project walkers" in " ".join(write_report(tmp_path).read_text().split()).replace("\n", " ")
+    assert "https://wandb.here/1" in write_report(tmp_path / "workers" / "b").read_text()
+
+
+def test_the_latest_copy_of_a_worker(tmp_path: Path) -> None:
+    """Its generation is that of the file, of which the first lines may be damaged."""
+    run = worker(tmp_path, "a", 0, 5, copying=False)
+    rows = [json.loads(line) for line in (run / "lineage.jsonl").read_text().splitlines()]
+    copies = [row | {"parent": 99} if row["generation"] == 3 and row["uid"] == 1 else row for row in rows]
+    (run / "lineage.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in copies if row["generation"] > 1))
+    console = Screen(file=StringIO(), width=160)
+    console.print(workers.status(tmp_path))
+    assert "1 ← 99 of ?, generation 4" in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_at_a_glance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     worker(tmp_path, "a", 0, 5)
     worker(tmp_path, "b", 1, 3, finished=False)

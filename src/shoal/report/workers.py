@@ -155,7 +155,8 @@ def status(path: Path) -> Table:
         if copies.any():
             at, column = np.argwhere(copies)[-1]
             parent = int(run.lineage.parents[at, column])
-            latest = f"{run.lineage.uids[column]} ← {parent} of {owner.get(parent, '?')}, generation {at + 1}"
+            generation = run.lineage.counted[at]
+            latest = f"{run.lineage.uids[column]} ← {parent} of {owner.get(parent, '?')}, generation {generation}"
         state = state_of(path, run.name, row.over)
         where = f"{process} on {host}" if process else ""
         table.add_row(run.name, where, since, f"{row.done}/{row.planned}", *row.figures[3:5], latest, state)

@@ -52,6 +52,7 @@ def read_workspace(path: Path, ended: bool = False) -> Run:
         result=result,
         metrics=metrics,
         lineage=lineage,
+        wandb={},  # each worker has a run of its own there
         workers=tuple(runs),
     )
 
