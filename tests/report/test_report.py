@@ -132,6 +132,21 @@ def test_the_page_says_where_replay_buffers_went(tmp_path: Path, replay: str, wo
     assert words in page.words
 
 
+@pytest.mark.parametrize(
+    ("fitness", "words"),
+    [
+        ({"source": "evaluation"}, ("every member was evaluated", "Mean return ± standard error over 100")),
+        ({"source": "training"}, ("training episodes in a generation give its fitness", "Mean return ± ")),
+        ({"objective": "success"}, ("every member was evaluated", "Mean success ± ")),
+        ({"objective": "cost", "direction": "minimize"}, ("every member was evaluated", "Minus the mean cost ± ")),
+    ],
+)
+def test_the_page_says_what_fitness_is(tmp_path: Path, fitness: dict[str, str], words: tuple[str, ...]) -> None:
+    change(write_run(tmp_path / "run", 4, 5), fitness=fitness)
+    _, page = report(tmp_path / "run")
+    assert all(word in page.words for word in words)
+
+
 def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 4, 5)
     result = json.loads((run / "result.json").read_text())

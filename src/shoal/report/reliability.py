@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from shoal.report.lineage import inner
 from shoal.report.run import Run
 
 MEMBERS, GENERATIONS = 4, 5  # the fewest that give an estimate
@@ -64,7 +63,7 @@ def reliability(*runs: Run) -> Reliability | None:
 
 def variances(run: Run) -> list[tuple[float, float]]:
     """Variance of fitness between members in each generation, and an unbiased estimate of its noise."""
-    table, training = run.lineage, inner(run.experiment, "fitness").get("source") == "training"
+    table, training = run.lineage, run.from_training
     # Training episodes are each member's own. In evaluations members play the same ones, so a member's deviation over
     # episodes also has what makes these hard for all, which does not matter for who is better.
     noise = table.returns_std / np.sqrt(table.episodes) if training else run.metric("fitness/noise")

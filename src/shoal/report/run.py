@@ -27,7 +27,7 @@ from shoal.report.lineage import Lineage, inner, number, tabulate
 class MethodTraits:
     """The method of a run, from method.json, with the traits as `Method` explains them. These are defaults."""
 
-    name: str = ""  # pbt, seeds, es, ..., or module:name
+    name: str = ""  # pbt, independent, es, ..., or module:name
     title: str = ""  # the method in plain words
     explanation: str = ""
     sampled: bool = False
@@ -141,6 +141,18 @@ class Run:
     def exact(self) -> bool:
         """True where fitness is minus exploitability."""
         return inner(self.experiment, "fitness").get("source") == "exploitability"
+
+    @property
+    def from_training(self) -> bool:
+        """True where the training episodes give the fitness, and members are not evaluated."""
+        return inner(self.experiment, "fitness").get("source") == "training"
+
+    @property
+    def score(self) -> str:
+        """What a score is, in words: the mean return of episodes, or that of an objective in its place."""
+        fitness = inner(self.experiment, "fitness")
+        mean = "Minus the mean" if fitness.get("direction") == "minimize" else "Mean"
+        return f"{mean} {fitness.get('objective') or 'return'}"
 
     def worker_of(self, uid: int) -> str | None:
         """The name of the worker whose member this is; None where there is one run, or all share their members."""
