@@ -147,6 +147,12 @@ def test_the_page_says_what_fitness_is(tmp_path: Path, fitness: dict[str, str], 
     assert all(word in page.words for word in words)
 
 
+def test_values_that_are_equal_at_the_end_are_no_range(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", 1, 5)
+    rate = json.loads((run / "lineage.jsonl").read_text().splitlines()[-1])["hyper"]["learning_rate"]
+    assert f"At the end all members have {words.text(rate)}." in report(run)[1].words
+
+
 def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", 4, 5)
     result = json.loads((run / "result.json").read_text())

@@ -147,7 +147,7 @@ def test_what_agents_recorded_of_their_learning(run: Path) -> None:
     along = {row["generation"]: entropy[row["generation"], row["uid"]] for row in descent(run, *champion(run))}
     same(drawn["the champion’s lineage"], [along.get(g) for g in range(G)])
     first, last = along[0], along[max(along)]
-    assert f"Of the champion’s lineage it went from {first:.4g} to {last:.4g}." in page.words
+    assert f"For the champion’s lineage it went from {first:.4g} to {last:.4g}." in page.words
     assert text.count('id="learning"') == 1 and "own/secret" not in page.words
 
 

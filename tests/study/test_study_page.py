@@ -295,6 +295,16 @@ def test_runs_without_any_fitness_have_no_curve(tmp_path: Path) -> None:
     assert "In no run did a member have a finite fitness." in render(read_results(tmp_path))
 
 
+def test_a_task_without_curves_is_named(tmp_path: Path) -> None:
+    tasks = {name: {"env": "CartPole-v1", "scale": [0, 1]} for name in ("easy", "hard", "new")}
+    (tmp_path / "study.yaml").write_text(yaml.safe_dump({"arms": {"a": {}}, "tasks": tasks, "seeds": 1}))
+    for task, score in (("easy", 1), ("hard", None)):
+        write(tmp_path, f"{task}/a/0", score)
+    curves = render(read_results(tmp_path)).partition('id="curves"')[2].partition("</section>")[0]
+    found = re.findall(r'<h3>(.*?)</h3>.*?<p class="finding">(.*?)</p>', curves)
+    assert found[1:] == [("hard", "In no run did a member have a finite fitness."), ("new", "No run is done yet.")]
+
+
 @pytest.mark.parametrize(
     ("steps", "words"),
     [

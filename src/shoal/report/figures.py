@@ -133,11 +133,13 @@ def _hyperparameter(layout: Layout, name: str) -> Figure:
     if len(known):
         back = f"came back to {as_text(known[0])}, where it started" if known[0] == known[-1] else went(known, as_text)
         finding = f"The {who} {f'kept {as_text(known[0])}' if np.ptp(known) == 0 else back}."
-    if words:
-        left = np.unique(values[-1][np.isfinite(values[-1])])
-        finding += f" At the end members have {', '.join(map(as_text, left))}." if len(left) else ""
-    elif np.isfinite(lowest[-1]):
-        finding += f" At the end all members lie between {text(lowest[-1])} and {text(highest[-1])}."
+    left = np.unique(values[-1][np.isfinite(values[-1])])
+    if len(left) == 1:
+        finding += f" At the end all members have {as_text(left[0])}."
+    elif len(left) and words:
+        finding += f" At the end members have {', '.join(map(as_text, left))}."
+    elif len(left):
+        finding += f" At the end all members lie between {text(left[0])} and {text(left[-1])}."
     ends = bounds.choices or tuple(b for b in (bounds.low, bounds.high) if b is not None)
     reading = prose("hyperparameter", ends=[*map(as_text, ends)], choices=bounds.choices, scale=bounds.scale)
     views = []

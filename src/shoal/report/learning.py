@@ -40,4 +40,4 @@ def _metric(layout: Layout, name: str, values: np.ndarray, whose: str) -> Figure
     layers = [*member_lines(layout, values, axis), curve(layout, along, axis, "champion")]
     lines = {whose: along, "median of the population": median}
     view = replace(axis, label=""), layers
-    return figure(layout, heading, f"Of {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)
+    return figure(layout, heading, f"For {of} it {went(course)}.", f"{words}{outside}", lines, view, height=150)

@@ -11,6 +11,7 @@ from shoal.records.words import text
 from shoal.report import charts
 from shoal.report.charts import Axis, Stroke
 from shoal.report.generalisation import PURPOSES
+from shoal.report.over_time import nothing
 from shoal.report.palette import series
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.study import statistics
@@ -67,14 +68,15 @@ def _band(curves: np.ndarray) -> np.ndarray:
 
 def curves(results: Results, task: str) -> Block:
     """Learning curves of each arm on a task."""
+    title = task or "Learning curves"
     outcomes = [o for key, o in results.outcomes.items() if key.task == task and len(o.curve)]
     if not outcomes:
-        return parts.empty("No run is done yet.")
+        return nothing(title, "No run is done yet.")
     steps = np.linspace(0, max(o.curve[-1, 0] for o in outcomes), POINTS)
     bands = {arm: _band(results.curve(task, arm, steps)) for arm in results.study.arms}
     bands = {arm: found for arm, found in bands.items() if np.isfinite(found[0]).any()}
     if not bands:
-        return parts.empty(f"{task} In no run did a member have a finite fitness.")
+        return nothing(title, "In no run did a member have a finite fitness.")
     x, y = Axis.over(steps, STEPS, short=True), Axis.over([*bands.values()], "best fitness so far", 0.04)
     lines = [(arm, looks_of(results, arm), steps, found) for arm, found in bands.items()]
     drawn = charts.lines_plot(x, y, lines, f"Learning curves {task}", "A line for each arm, with its interval.")
@@ -83,7 +85,7 @@ def curves(results: Results, task: str) -> Block:
     best = [arm for arm, final in finals.items() if text(final) == most]
     ahead = f"{best[0]} is ahead" if len(best) == 1 else f"{', '.join(best)} are on par"
     reading = prose("study_curves", exact=all(o.exact for o in outcomes))
-    return Figure(task or "Learning curves", f"At the end {ahead}: {most}.", reading, drawn)
+    return Figure(title, f"At the end {ahead}: {most}.", reading, drawn)
 
 
 def profile(results: Results, scores: dict[str, np.ndarray]) -> Block:
