@@ -301,6 +301,17 @@ def test_watching_ends_with_the_last_worker(tmp_path: Path, monkeypatch: pytest.
     assert len(looks) == 120 and "at work" not in console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("fields", "planned"), [("", "5/7"), ("budget: 90\n", "5/?"), ("time_limit: 9\n", "5/?")])
+def test_a_budget_or_a_time_limit_plans_no_generations(tmp_path: Path, fields: str, planned: str) -> None:
+    """The file has the most that there can be, which is a million where they are of whole episodes."""
+    run = worker(tmp_path, "a", 0, 5)
+    text = (run / "experiment.yaml").read_text().replace("generations: 5", "generations: 7")
+    (run / "experiment.yaml").write_text(text + fields)
+    console = Screen(file=StringIO(), width=120)
+    console.print(workers.view(tmp_path))
+    assert f" {planned} " in console.file.getvalue()  # type: ignore[attr-defined]
+
+
 def test_nothing_to_watch(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is not a workspace"):
         watch_workspace(tmp_path, Screen())

@@ -109,8 +109,9 @@ def _glance(folder: Path, stamp: object) -> Glance:
 
 
 def _planned(run: Run) -> str:
-    planned = run.experiment.get("generations")
-    return str(planned) if isinstance(planned, int) and not run.experiment.get("time_limit") else "?"
+    """The number of generations; "?" where a budget or a time limit ends the run, and it is the most there can be."""
+    planned, open_end = run.experiment.get("generations"), any(map(run.experiment.get, ("budget", "time_limit")))
+    return str(planned) if isinstance(planned, int) and not open_end else "?"
 
 
 def state_of(path: Path, name: str, over: bool) -> Text:
