@@ -105,6 +105,19 @@ def test_the_table_of_members(run: Path) -> None:
     np.testing.assert_allclose(cells, np.array(expected)[order])
 
 
+def test_the_largest_family(run: Path) -> None:
+    """It need not be that of the champion, whose line may have died out."""
+    founders = [descent(run, uid, G - 1)[0]["uid"] for uid in range(N)]
+    largest = max(founders, key=founders.count)
+    died_out = next(uid for uid in range(N) if uid not in founders)
+    result = json.loads((run / "result.json").read_text())
+    result["champion"] |= {"uid": died_out, "generation": 0}
+    (run / "result.json").write_text(json.dumps(result))
+    _, page = report(run)
+    share = 100 * founders.count(largest) / N
+    assert f"At the end {share:.0f}% of the members descend from member {largest}." in page.words
+
+
 def test_levels_to_train_on_and_others(run: Path) -> None:
     """Both lines of both, their gap, and what the champion returned; None where nothing was measured."""
     draw, entries = np.random.default_rng(2), rows(run, "metrics.jsonl")

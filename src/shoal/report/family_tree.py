@@ -68,9 +68,9 @@ def _shares(layout: Layout) -> list[Figure]:
     stack = np.cumsum([np.zeros(counts.shape[1]), *counts], axis=0)
     kinds = [f"area c{kind}" for kind in range(COLOURS + 1)]
     layers = charts.areas(layout.count.place(table.counted), stack, kinds)
-    first = next(iter(families))
-    share = 100 * families[first] / max(1, sum(families.values()))
-    finding = f"At the end {share:.0f}% of the members descend from member {table.uids[first]}."
+    largest = max(families, key=lambda column: families[column])
+    share = 100 * families[largest] / max(1, sum(families.values()))
+    finding = f"At the end {share:.0f}% of the members descend from member {table.uids[largest]}."
     surviving = np.array([len({*row} - {-1}) for row in table.founders.tolist()])
     if surviving[0] > 1 and (surviving == 1).any():
         finding += f" Since generation {table.counted[(surviving == 1).argmax()]} all share one ancestor."
