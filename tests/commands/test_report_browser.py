@@ -285,7 +285,7 @@ def test_what_the_figures_count_along(visit: Callable[..., Any]) -> None:
     buttons = page.locator("#axis button")
     assert buttons.all_text_contents() == ["steps", "generations", "time"]
     assert buttons.nth(0).get_attribute("aria-pressed") == "true"
-    for at, label in ((2, "time at work"), (1, "generation"), (0, "environment steps of each member")):
+    for at, label in ((2, "wall-clock time"), (1, "generation"), (0, "environment steps of each member")):
         buttons.nth(at).click()
         assert {*page.eval_on_selector_all("#fitness .plot, #learning .plot, #hyperparameters .plot", told)} == {label}
         assert {*page.eval_on_selector_all("#tree .plot", told)} == {"generation"}

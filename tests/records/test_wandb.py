@@ -77,7 +77,7 @@ def test_one_run_has_the_curves_of_tensorboard(tmp_path: Path, opened: list[Run]
     for name, values in found.items():
         if name != "population/steps_per_second":
             assert values == pytest.approx(shown[name], rel=1e-6), name
-    assert run.summary["champion/test"] == result.summary["champion"]["evaluation"]["mean"]
+    assert run.summary["champion/evaluation"] == result.summary["champion"]["evaluation"]["mean"]
     assert run.finished == 1
     assert json.loads((run_dir / "wandb.json").read_text()) == {
         "ids": {"population": run.options["id"]},

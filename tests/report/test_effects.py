@@ -197,6 +197,6 @@ def test_the_axis_of_all_figures_can_be_read_in_generations_and_in_time(tmp_path
     metrics = [json.loads(line)["timing"] for line in (run / "metrics.jsonl").read_text().splitlines()]
     spent = np.cumsum([sum(row[name] for name in ("train", "evaluate", "evolve", "record")) for row in metrics])
     label, ticks = axes["time"]
-    assert label == "time at work"
+    assert label == "wall-clock time"
     np.testing.assert_allclose([place for place, _ in ticks], [g / 12 for g in range(1, 13, 2)], rtol=1e-3)
     assert [word for _, word in ticks] == [f"{spent[g - 1]:.3g} s" for g in range(1, 13, 2)]

@@ -153,14 +153,6 @@ def test_values_that_are_equal_at_the_end_are_no_range(tmp_path: Path) -> None:
     assert f"At the end all members have {words.text(rate)}." in report(run)[1].words
 
 
-def test_an_interrupted_run_says_so(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", 4, 5)
-    result = json.loads((run / "result.json").read_text())
-    (run / "result.json").write_text(json.dumps(result | {"status": "interrupted"}))
-    _, page = report(run)
-    assert "This run was interrupted" in page.words
-
-
 def test_a_run_that_has_not_begun(tmp_path: Path) -> None:
     (tmp_path / "experiment.yaml").write_text("env: Pendulum-v1\nagent: sac\n")
     _, page = report(tmp_path)

@@ -43,14 +43,14 @@ class WandbRuns(Callback):
         self._runs: dict[str, Any] = {}
 
     def on_training_start(self, event: Start) -> None:
-        self._resolved, self._run_dir = event.plan, event.run_dir
+        self._plan, self._run_dir = event.plan, event.run_dir
         self._config = plain(to_dict(event.plan.experiment)) | {"provenance": dict(event.provenance)}
         self._ids = self._known(event)
         self._run(POPULATION)  # raises BadInput before anything is trained
 
     def on_generation_end(self, event: Generation) -> None:
         points: dict[str, dict[str, float]] = {}
-        for name, value, member in scalars(event.rows, self._resolved):
+        for name, value, member in scalars(event.rows, self._plan):
             if not math.isnan(value):
                 run, name = self._place(name, member)
                 points.setdefault(run, {})[name] = value
@@ -59,7 +59,7 @@ class WandbRuns(Callback):
 
     def on_training_end(self, result: dict[str, Any] | None) -> None:
         if result is not None and (best := result["champion"]) is not None and POPULATION in self._runs:
-            found = {"champion/test": best["evaluation"]["mean"], "champion/uid": best["uid"]}
+            found = {"champion/evaluation": best["evaluation"]["mean"], "champion/uid": best["uid"]}
             self._runs[POPULATION].summary.update(found)
         for run in self._runs.values():
             run.finish()

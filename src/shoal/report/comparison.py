@@ -90,7 +90,7 @@ def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[
 
 def _ended(run: Run, name: str) -> float | str:
     """The value of a hyperparameter with which the champion of a run ended; NaN where it has none."""
-    along = run.along(run.lineage.hyper[name])[run.trace[0]] if name in run.lineage.hyper else np.empty(0)
+    along = run.lineage.hyper[name][run.trace] if name in run.lineage.hyper else np.empty(0)
     return run.shown(name, along[-1]) if len(along) else np.nan
 
 

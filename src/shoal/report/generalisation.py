@@ -20,10 +20,8 @@ def generalisation(layout: Layout) -> list[Block]:
     lines = _lines(layout, "train", "", ": train") | _lines(layout, "validation", "d1", ": validation")
     on = on_levels(layout.run)
     finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
-    axis, title = (
-        Axis.over([values for _, values in lines.values()], "return", 0.04),
-        "Returns on training and validation levels",
-    )
+    title = "Returns on training and validation levels"
+    axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
     drawn = lines_figure(layout, title, finding, prose("levels"), lines, axis, height=320)
     lines = _lines(layout, "gap", "")
     who, (_, values) = next(iter(lines.items()))

@@ -87,7 +87,7 @@ class Layout:
         seconds = np.nansum([self.run.timing(name) for name in PHASES], axis=0).cumsum()
         if seconds[0] > 0:
             words = map(duration, np.interp(marks, self.table.counted, seconds).tolist())
-            found["time"] = "time at work", [*zip(places, words, strict=True)]
+            found["time"] = "wall-clock time", [*zip(places, words, strict=True)]
         return found
 
     def edges(self, rows: np.ndarray) -> np.ndarray:

@@ -70,7 +70,8 @@ class LoadedRun:
             "parent_generation": lineage.parent_generations,
         }
         first |= {name: getattr(lineage, name) for name in ("explored", *MEASURED)}
-        return _table({name: values[lineage.present] for name, values in (first | columns | first).items()})
+        own = {name: values for name, values in columns.items() if name not in first}
+        return _table({name: values[lineage.present] for name, values in (first | own).items()})
 
     @cached_property
     def metrics(self) -> Table:

@@ -15,7 +15,6 @@ from shoal.report.run import Run
 
 BINS = 24  # of the champion's returns
 TESTED = {"mean": "mean", "error": "standard_error", "episodes": "episodes"}  # of the final evaluation
-STATUS = {"done": "finished", "stopped": "finished", "interrupted": "interrupted"}  # of a result
 
 
 def title(run: Run) -> str:
@@ -26,7 +25,7 @@ def title(run: Run) -> str:
 def overview(run: Run) -> Markup:
     """The key facts, and the explanation in a few sentences for those who do not know the method."""
     result, latest, sampled = run.result, run.latest, run.method.sampled
-    status = STATUS.get(str(result.get("status")), "in progress")
+    status = "finished" if result.get("status") in ("done", "stopped") else "in progress"
     done, planned = len(run.lineage.generations), number(run.experiment.get("generations"))
     steps = count(result.get("environment_steps", latest.get("steps")))
     if np.isnan(steps) and done:

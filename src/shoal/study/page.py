@@ -123,7 +123,7 @@ def _mean(scores: np.ndarray, worst: float) -> float:
 
 def _pairs(c: Comparison) -> Block:
     if not c.pairs:
-        return parts.empty(f"No two arms are compared yet. {_looked(c) or 'That takes two runs of each.'}")
+        return parts.empty(f"No two arms are compared yet. {_analyses(c) or 'That takes two runs of each.'}")
     title = "Every arm against every other"
     rows = [
         [p.one, p.other, f"{p.improvement:.2f}", f"{p.low:.2f} to {p.high:.2f}", f"{p.p:.2g}", p.summary]
@@ -131,7 +131,7 @@ def _pairs(c: Comparison) -> Block:
     ]
     heads = ["arm", "against", "probability of improvement", "95 % interval", "p (Holm)", "in words"]
     apart = sum(p.p < LEVEL for p in c.pairs)
-    notes = " ".join(filter(None, (_looked(c), seeds_summary(c.results))))
+    notes = " ".join(filter(None, (_analyses(c), seeds_summary(c.results))))
     finding = f"{apart} of {many(len(c.pairs), 'pair')} {'is' if apart == 1 else 'are'} significantly different."
     if all(p.least >= LEVEL for p in c.pairs):
         finding += " With so few seeds no difference is significant, however large."
@@ -141,7 +141,7 @@ def _pairs(c: Comparison) -> Block:
     return Figure(title, finding, prose("study_pairs", notes=notes, mapped=mapped), *content)
 
 
-def _looked(c: Comparison) -> str:
+def _analyses(c: Comparison) -> str:
     """The times of the interim analyses, where there are any."""
     if not (analyses := c.results.study.interim_analyses):
         return ""

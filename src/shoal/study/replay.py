@@ -119,9 +119,8 @@ def _intervals(run: Path, lineage: Lineage, found: list[dict[str, Any]], populat
     rows = np.searchsorted(lineage.generations, [row["generation"] for row in found])
     columns = np.searchsorted(lineage.uids, [row["uid"] for row in found])
     until = lineage.steps[rows, columns]
-    since = np.where(
-        rows > 0, lineage.steps[rows - 1, columns], 0.0
-    )  # of the same member: its parent may have made fewer
+    # Of the same member: its parent may have made fewer.
+    since = np.where(rows > 0, lineage.steps[rows - 1, columns], 0.0)
     unit = until[0] - since[0]
     # Where no member ended, each is one: external trainers may make longer generations, and need not report their steps.
     if lineage.present.all() or not np.isfinite([*until, *since]).all() or unit <= 0:

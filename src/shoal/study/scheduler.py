@@ -112,7 +112,7 @@ class Scheduler(Callback):
         self._share = 0.0
         self._lease: Lease | None = None
         self._part, self._parts = 0, 1  # of a sequence of runs
-        self._ended: dict[int, bool] = {}  # whether the study ends at a look
+        self._ended: dict[int, bool] = {}  # by interim analysis: whether the study ends there
 
     def live(self) -> Live:
         """A table of the runs, redrawn while the context is open."""
@@ -190,7 +190,7 @@ class Scheduler(Callback):
 
     def _begin(self, trial: Trial, lease: Lease) -> None:
         self._running, self._lease, self._share = trial.key, lease, 0.0
-        self._parts = 1 if trial.sequence is None else len(trial.sequence.parts(trial.experiment))
+        self._parts = 1 if trial.sequence is None else trial.sequence.trials
         with suppress(OSError):
             (self._path / trial.key.failure).unlink()
 

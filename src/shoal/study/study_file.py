@@ -274,9 +274,8 @@ def _planned(study: Study, task: str, arm: str) -> _Planned:
         if (source := study.arms[arm].get("replay")) is not None and not plan.method.tuned(plan.experiment.space or ()):
             raise BadField("replay", "has no schedule: nothing is tuned there", value=source)
     runs = 1 if sequence is None else sequence.trials
-    trains = (
-        (plan.steps if plan.steps and part.time_limit is None else math.nan) * part.generations * part.population * runs
-    )
+    each = plan.steps if plan.steps and part.time_limit is None else math.nan
+    trains = each * part.generations * part.population * runs
     own = {name: study.arms[arm][name] for name in OWN if name in study.arms[arm]}
     steps, whole = (trains, False) if experiment.budget is None else (experiment.budget, True)
     steps = math.nan if part.stops_early else steps

@@ -134,7 +134,7 @@ class Trainee:
         return np.allclose(a, b, rtol=1e-4, atol=1e-6, equal_nan=True)
 
     def _other(self, name: str, value: float) -> float:
-        low, high = (self.process.description["limits"] or {}).get(name, (-np.inf, np.inf))
+        low, high = self.process.description["limits"].get(name, (-np.inf, np.inf))
         others, r = [value / 2, value * 2, high, 1.0], self._space.get(name)
         if r is not None and (r.integer or r.choices):  # between these there may be nothing
             others = [*(r.choices or nearest(r, np.array(others)).tolist())]
