@@ -102,8 +102,11 @@ class Candidates:
         return list({(one.uid, one.generation): one for one in by_turns}.values())
 
     def rows_to_add(self, stats: PopulationStats, last: int) -> list[int]:
-        """Return the rows of the members to add after a generation, the fittest first: so many of the `last` one, else the
-        fittest if its smoothed fitness or its fitness is among the highest. A member without fitness is never added."""
+        """Return the rows of the members to add after a generation, the fittest first.
+
+        last: how many to add of the last generation; 0 for an earlier one, of which the fittest is added if its smoothed
+            fitness or its fitness is among the highest. A member without fitness is never added
+        """
         fitness = stats.ranked().fitness
         fitness = np.where(np.isfinite(fitness), fitness, -np.inf)
         order = [int(row) for row in np.argsort(-fitness, kind="stable") if np.isfinite(fitness[row])]

@@ -14,5 +14,5 @@ FINAL_SELECTION = "final_selection.json"  # of a workspace, among the champions 
 
 
 def is_workspace(path: Path) -> bool:
-    """Return whether workers share this directory."""
+    """True where workers share this directory."""
     return (path / "workers").is_dir() and (path / "slots").is_dir()

@@ -56,7 +56,7 @@ class Lock:
                 self._made.insert(0, path)
 
     def _take(self, note: Callable[[str], None]) -> bool:
-        """Lock the file; whether it is still the one that others would open, and not one that its holder removed."""
+        """Lock the file; True where it is still the one that others would open, and not one that its holder removed."""
         path = self._folder / NAME
         self._file = open_descriptor(path, os.O_RDWR | os.O_CREAT)
         try:

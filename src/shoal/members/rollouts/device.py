@@ -178,12 +178,12 @@ class DeviceRollouts(DeviceEpisodes):
         if value is None:
             return {"next_obs": now.final_obs}
         needed = now.truncated & ~now.terminated
-        worth = jax.lax.cond(
+        values = jax.lax.cond(
             needed.any(),
             lambda: value(population, now.final_obs, carry),
             lambda: jnp.zeros(needed.shape, jnp.float32),
         )
-        return {"bootstrap_value": jnp.where(needed, worth, 0.0)}
+        return {"bootstrap_value": jnp.where(needed, values, 0.0)}
 
     def _in_training(self, function: Callable, env_parameters: PyTree) -> Callable:
         """`function` of an environment and its arguments, in all environments that members train in: (arguments [N, B])."""

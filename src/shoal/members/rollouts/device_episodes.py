@@ -108,7 +108,7 @@ class DeviceEpisodes(WholeEpisodes):
         """Values of episodes by each measure, [N, E], after a step: their return so far, or what an objective is now."""
         info: Any = environment.info
 
-        def worth(objective: Objective, before: jax.Array) -> jax.Array:
+        def after(objective: Objective, before: jax.Array) -> jax.Array:
             if objective is None:
                 return before + jnp.where(alive, reward, jnp.float32(0))
 
@@ -119,4 +119,4 @@ class DeviceEpisodes(WholeEpisodes):
             now = jnp.where(jnp.isnan(reward), jnp.nan, jax.vmap(jax.vmap(objective_value))(state))
             return jnp.where(alive, now, before)
 
-        return tuple(map(worth, self._evaluation.measures, values))
+        return tuple(map(after, self._evaluation.measures, values))

@@ -22,7 +22,7 @@ from shoal.environments.objective import FIELDS
 from shoal.members.devices import MEMBERS, REPLICATED, DeviceLayout
 from shoal.members.rollouts import episodes
 from shoal.members.rollouts.episodes import Interval, TrainedInterval
-from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, worth
+from shoal.members.rollouts.host_episodes import HostEpisodes, arranged, episode_values
 from shoal.rl.schedules import scheduled, share_done
 
 
@@ -148,7 +148,7 @@ class HostRollouts(HostEpisodes):
             done = terminated | truncated
             reward = step.reward.reshape(shape)
             self._progress, total, length, counted = episodes.advance(np, self._progress, reward, done)
-            value = worth(self._evaluation.measures[0], FIELDS[0], info_of, total, reward, done)
+            value = episode_values(self._evaluation.measures[0], FIELDS[0], info_of, total, reward, done)
             ends.append((total, value, length, counted))
             final_obs = arranged(step.final_obs, shape)
             taken = Rollout(self._obs, action, reward, (), terminated, truncated, extras)

@@ -69,7 +69,10 @@ class HostEpisodes(WholeEpisodes):
             watch(Rollout(obs, action, reward, final_obs, terminated, truncated, ()), alive)
             progress, total, length, _ = advance(np, progress, reward, done)
             over = alive & (done | (t == limit - 1))
-            now = [worth(*measure, info_of, total, reward, over) for measure in zip(measures, FIELDS, strict=False)]
+            now = [
+                episode_values(*measure, info_of, total, reward, over)
+                for measure in zip(measures, FIELDS, strict=False)
+            ]
             values = [np.where(alive, new, old) for new, old in zip(now, values, strict=True)]
             lengths = np.where(alive, length, lengths)
             alive &= ~done
@@ -118,7 +121,7 @@ def arranged(obs: PyTree, shape: tuple[int, ...]) -> PyTree:
     return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), obs)
 
 
-def worth(
+def episode_values(
     objective: Objective, field: str, info_of: InfoOf, total: np.ndarray, reward: np.ndarray, over: np.ndarray
 ) -> np.ndarray:
     """Values of the episodes [N, B] that are `over`: their return, or the objective; NaN where they were broken."""
