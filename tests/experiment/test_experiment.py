@@ -219,6 +219,12 @@ def test_numbers_without_a_dot(tmp_path: Path) -> None:
         ({"fitness": {"episodes": "auto"}, "interval": 250_000, "env_options": {"max_steps_in_episode": 100}}, 250),
         ({"fitness": {"episodes": "auto", "step_limit": 250}, "interval": 250_000}, 100),
         ({"fitness": {"episodes": "auto"}, "env": "gym:CartPole-v1", "interval": 50_000}, 10),
+        ({"fitness": {"episodes": "auto"}, "env": "envpool:HalfCheetah-v5", "interval": 250_000}, 25),
+        (
+            {"fitness": {"episodes": "auto"}, "env": "ALE/Pong-v5", "interval": 250_000}
+            | {"env_options": {"max_episode_steps": 1000}, "config": {"network": "nature_cnn"}},
+            25,
+        ),
         ({"env": "none", "agent": "support.trainers:Sound"}, 8),
     ],
 )

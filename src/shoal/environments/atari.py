@@ -65,7 +65,7 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
         def open_copies(n: int) -> VectorEnv:
             return _Console(_vector(game, n, chosen), n, chosen.max_episode_steps)
 
-        return HostEnvironment(spec, open_copies)
+        return HostEnvironment(spec, open_copies, episode_limit=limit)
 
     with attributed("env", f"{env} with env_options {options} cannot be made"):
         quietly()
@@ -73,6 +73,8 @@ def atari_environment(name: str, options: dict[str, Any]) -> HostEnvironment:
 
         game = gymnasium.spec(name).kwargs["game"]
         actions = _vector(game, 1, chosen).single_action_space
+    frames = -(-chosen.max_num_frames_per_episode // chosen.frameskip)
+    limit = min(chosen.max_episode_steps or frames, frames)
     spec = Spec((chosen.frame_stack, chosen.screen_size, chosen.screen_size), "uint8", Discrete(int(actions.n)))
     measured = played(replace(chosen, reward_clipping=False, episodic_life=False))
     return played(chosen)._replace(measured=measured)

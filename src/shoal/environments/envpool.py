@@ -108,7 +108,10 @@ def _environment(env: str, task: str, options: dict[str, Any]) -> HostEnvironmen
 
         return each(array, parts, obs, dtype)
 
-    return HostEnvironment(spec, functools.partial(_Envpool, make, arrays, spec.masked))
+    limit = described.config.max_episode_steps
+    known = limit < 2**31 - 1 and _specs()[task][0] != "envpool.procgen"  # its games have limits of their own
+    opened = functools.partial(_Envpool, make, arrays, spec.masked)
+    return HostEnvironment(spec, opened, episode_limit=limit if known else None)
 
 
 def twin(env: str) -> str:
