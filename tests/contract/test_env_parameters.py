@@ -67,7 +67,6 @@ def test_the_env_parameters_of_an_environment() -> None:
     }
     bandit = registry.make("gymnax:BernoulliBandit-misc", {})  # whose time limit is a float
     assert set(bandit.env_parameters) == {"reward_prob", "min_lim", "max_lim"}
-    assert type(bandit.episode_limit) is int, "it counts episodes of an evaluation, where these are auto"
     assert dict(registry.make("gym:Pendulum-v1", {}).env_parameters) == {
         "dt": 0.05,
         "max_torque": 2,
@@ -77,6 +76,20 @@ def test_the_env_parameters_of_an_environment() -> None:
     }
     assert dict(registry.make("support.probes:fork", {}).env_parameters) == {}
     assert dict(registry.make("test_env_parameters:breeze", {}).env_parameters) == {"wind": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "limit"),
+    [
+        ("gymnax:BernoulliBandit-misc", {}, 100),
+        ("brax:inverted_pendulum", {"episode_length": 90.0}, 90),
+        ("jumanji:Maze-v0", {"time_limit": 80.0}, 80),
+    ],
+)
+def test_a_time_limit_that_is_a_float_counts_whole_steps(env: str, options: dict[str, float], limit: int) -> None:
+    """A number of episodes is made of it, where those of an evaluation are auto."""
+    found = registry.make(env, options).episode_limit
+    assert found == limit and type(found) is int
 
 
 class Worn(gymnasium.Env):

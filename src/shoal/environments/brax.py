@@ -23,11 +23,11 @@ def brax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     its metrics.
     """
     given = {"backend": "spring", "episode_length": 1000, **options}
-    limit = given.pop("episode_length")
     with quiet():
         from brax import envs
 
     with accepted(f"brax:{name}", options):
+        limit = int(given.pop("episode_length"))
         env = envs.get_environment(name, **given)
     env_parameters = {name: float(getattr(env, attribute)) for name, attribute in numbers_of(env).items()}
     env_parameters["gravity"] = downwards(env.sys.gravity)

@@ -76,8 +76,6 @@ def jumanji_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment
 
     with accepted(f"jumanji:{name}", options):
         env = game.make(environments, **options)
-        actions = Discrete(int(env.action_spec.num_values))
+        actions, limit = Discrete(int(env.action_spec.num_values)), int(env.time_limit)
     # To generate a level takes as long as dozens of steps.
-    return adapted(
-        f"jumanji:{name}", options, env, reset, step, actions, None, fresh_resets=False, episode_limit=env.time_limit
-    )
+    return adapted(f"jumanji:{name}", options, env, reset, step, actions, None, fresh_resets=False, episode_limit=limit)
