@@ -11,6 +11,7 @@ import numpy as np
 from shoal.core.errors import STRUCTURE
 from shoal.core.schema import as_given
 from shoal.core.yaml_text import plain, write_yaml
+from shoal.experiment.experiment import Experiment
 from shoal.records.words import short
 from shoal.report import charts, effects, tables
 from shoal.report.charts import Axis, Stroke
@@ -20,7 +21,6 @@ from shoal.report.lineage import inner
 from shoal.report.rendering import Block, Figure, Markup, parts, prose
 from shoal.report.run import Run
 from shoal.report.schedule import shortest
-from shoal.trainers.trainers import TrainerProcesses
 
 FILE = "best.yaml"
 # Fields of a run that say nothing of its agent, or that one agent has no use for.
@@ -28,7 +28,8 @@ LEFT_OUT = (
     *("hyper", "method", "population", "generations", "budget", "time_limit", "stop", "space", "seed"),
     *("shards", "exchange", "run_dir", "init_from", "checkpoint", "wandb"),
 )
-UNSET: tuple[Any, ...] = (None, {}, [], plain(as_given(TrainerProcesses())))  # values that say nothing, of any field
+# Values that say nothing, of any field.
+UNSET: tuple[Any, ...] = (None, {}, [], plain(as_given(Experiment().processes)))
 SHADES = 4  # of the lines of members, by their fitness
 
 
