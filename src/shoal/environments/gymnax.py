@@ -43,8 +43,9 @@ def gymnax_environment(name: str, options: dict[str, Any]) -> DeviceEnvironment:
     with accepted(f"gymnax:{name}", options):
         space = _gymnax_space(env.action_space(params), name)
         env_parameters = {name: float(getattr(params, name)) for name in numbers}
+        limit = int(params.max_steps_in_episode)
     changed = lambda params, values: params.replace(**values)  # noqa: E731
-    more = {"env_parameters": env_parameters, "episode_limit": int(params.max_steps_in_episode)}
+    more = {"env_parameters": env_parameters, "episode_limit": limit}
     return adapted(f"gymnax:{name}", options, params, reset, step, space, changed, **more)
 
 
