@@ -145,7 +145,8 @@ class WorkspaceWorkers(Processes):
         self.first_uid = 0 if plan.kind.sampled else space.slot * e.population
         own = [name for name in OWN if not (plan.kind.sampled and name == "shards")]
         here = ExchangeSettings(e.exchange.name)
-        common = replace(e, exchange=here, **{name: getattr(Experiment(), name) for name in own})
+        default = Experiment()
+        common = replace(e, exchange=here, **{name: getattr(default, name) for name in own})
         space.ensure_experiment(dump(common), lambda path: differences(common, of_workspace(path.parent)))
         return plan._replace(experiment=replace(e, exchange=replace(e.exchange, worker=space.name)))
 

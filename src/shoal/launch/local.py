@@ -43,8 +43,10 @@ class Found:
 def _found(record: Path) -> Found | None:
     """The worker whose process is on record in logs/NAME.pid, where it is at work."""
     pid = process_here(read_or_nothing(record))
-    found = None if pid is None else Found(pid, record.stem)
-    return None if found is None or found.poll() is not None else found
+    if pid is None:
+        return None
+    found = Found(pid, record.stem)
+    return found if found.poll() is None else None
 
 
 def beginning(workspace: Path) -> dict[str, Found]:

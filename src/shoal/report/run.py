@@ -149,7 +149,7 @@ class Run:
 
     @property
     def score(self) -> str:
-        """What a score is, in words: the mean return of episodes, or that of an objective in its place."""
+        """Name of the score: the mean return of episodes, or the mean of an objective in its place."""
         fitness = inner(self.experiment, "fitness")
         mean = "Minus the mean" if fitness.get("direction") == "minimize" else "Mean"
         return f"{mean} {fitness.get('objective') or 'return'}"
