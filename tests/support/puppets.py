@@ -31,6 +31,7 @@ import numpy as np
 from shoal.core.atomic import read_or_nothing, write_file
 from shoal.core.candidates import Candidate
 from shoal.core.errors import BadInput
+from shoal.core.interrupts import Failed
 from shoal.core.spec import Discrete, Spec
 from shoal.distributed import lease
 from shoal.distributed.directory import Lost, Workspace
@@ -112,7 +113,7 @@ def launch(path: Path, name: str) -> int:
         if isinstance(error, BadInput) and "it is at work" in str(error):
             os._exit(REFUSED)
         # Replaced at work, or while it was still starting.
-        if isinstance(error, (OSError, BadInput)) and f"-{os.getpid()} " in (path / "replaced").read_text():
+        if isinstance(error, (OSError, BadInput, Failed)) and f"-{os.getpid()} " in (path / "replaced").read_text():
             os._exit(REPLACED)
         (path / f"crash-{name}-{os.getpid()}").write_text(traceback.format_exc())
         os._exit(CRASHED)
