@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -29,12 +29,29 @@ def progress_table(title: str, arms: Arms, outcomes: Mapping[RunKey, RunOutcome]
     return table
 
 
-def time_left(arms: Arms, outcomes: Mapping[RunKey, RunOutcome], is_left: Callable[[RunKey], bool]) -> str:
-    """The time until the end of the study if this process does all the runs that are left."""
-    known = {key: x for key, outcome in outcomes.items() if (x := outcome.row["seconds"]) == x}
+def time_left(
+    arms: Arms,
+    steps: Mapping[tuple[str, str], float],
+    outcomes: Mapping[RunKey, RunOutcome],
+    due: Mapping[RunKey, float],
+) -> str:
+    """The time until the end of the study if this process does all the runs that are left.
 
+    An arm of which no run is done takes as long per environment step as other arms on its task, or as those on all.
+
+    steps: of a run, by task and arm; NaN where they are not known. due: the share that is left of each run that is due.
+    """
+    took = {key: x for key, outcome in outcomes.items() if (x := outcome.row["seconds"]) == x}
     left = 0.0
-    for keys in arms.values():
-        took = [known[key] for key in keys if key in known] or [*known.values()] or [0.0]
-        left += sum(took) / len(took) * sum(map(is_left, keys))
+    for (task, arm), keys in arms.items():
+        own = [took[key] for key in keys if key in took]
+        others = {key: x for key, x in took.items() if key.task == task} or took
+        if own:
+            seconds = sum(own) / len(own)
+        elif others:
+            scale = steps[task, arm] / sum(steps[key.task, key.arm] for key in others)
+            seconds = sum(others.values()) * (scale if scale == scale else 1 / len(others))
+        else:
+            seconds = 0.0
+        left += seconds * sum(due.get(key, 0.0) for key in keys)
     return time.strftime("%H:%M:%S", time.gmtime(left)) if left < 86_400 else f"{left / 3600:.0f} hours"

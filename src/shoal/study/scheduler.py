@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from itertools import product
@@ -52,13 +52,12 @@ def run_study(file: Path, workspace: Path | None, console: Screen, quiet: bool =
     path = absolute(workspace or Path("studies") / file.stem)
     prepare()
     with attribute_errors(file):
-        planned = trials(study)
-        budgets(study)
+        planned, steps = trials(study), budgets(study)
         check_optimizers(study)
     _write_study(study, path, file)
     if not quiet and (seeds := seeds_summary(read_results(path))):
         console.print(seeds, soft_wrap=True)
-    scheduler = Scheduler(study, path, planned, console, quiet)
+    scheduler = Scheduler(study, path, planned, steps, console, quiet)
     for trial in planned:
         scheduler.is_complete(trial)  # raises NotOurs before anything is trained
     live = None if quiet or not console.redraws else scheduler.live()
@@ -102,8 +101,18 @@ def _named(trial: Trial, run: Path) -> WeightsAndBiases | None:
 class Scheduler(Callback):
     """Runs of a study: done, failed, due, and the one at work in this process."""
 
-    def __init__(self, study: Study, path: Path, planned: list[Trial], console: Screen, quiet: bool):
+    def __init__(
+        self,
+        study: Study,
+        path: Path,
+        planned: list[Trial],
+        steps: Mapping[tuple[str, str], float],
+        console: Screen,
+        quiet: bool,
+    ):
+        """steps: of a run, by task and arm; see `budgets`."""
         self._study, self._path, self._console, self._quiet = study, path, console, quiet
+        self._steps = steps
         self._trials = {trial.key: trial for trial in planned}
         self._arms = {arm: study.runs(*arm) for arm in product(study.all_tasks, study.arms)}
         self.failed: set[RunKey] = set()
@@ -126,7 +135,10 @@ class Scheduler(Callback):
     def _progress(self) -> str:
         """Runs that are done, and the time left."""
         most, over = "at most " if self._study.interim_analyses else "", self._over
-        left = time_left(self._arms, self._outcomes, lambda key: key not in over and self._is_due(key))
+        due = {key: 1.0 for key in self._trials if key not in over and self._is_due(key)}
+        if self._running in due:
+            due[self._running] -= self._share
+        left = time_left(self._arms, self._steps, self._outcomes, due)
         return f"{len(self._outcomes)} of {most}{len(self._trials)} runs, {most}{left} left"
 
     @property
