@@ -59,7 +59,7 @@ def train(
 ) -> int:
     """Train a population from a file, from flags, or both.
 
-    Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it exactly.
+    Writes a run directory: records, checkpoints, the champion. After Ctrl-C, `shoal resume` continues it.
     `--seeds` trains one run per seed. `--workers` starts several workers that share a workspace. The same command resumes
     both.
     """
