@@ -53,7 +53,7 @@ def shown(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def test_plain_lines(shown: tuple[str, Path, list[str]]) -> None:
     name, run, said = shown
     assert f" by {name} on " in said[0]
-    assert ("mean: return of the mean policy" in "".join(said[:2])) == (name in SAMPLED)
+    assert ("mean: fitness of the mean policy" in "".join(said[:2])) == (name in SAMPLED)
     lines = [line for line in said if line.startswith("generation ")]
     metrics = rows(run / "metrics.jsonl")
     for line, row in zip(lines, metrics, strict=True):

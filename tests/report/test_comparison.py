@@ -14,6 +14,7 @@ from support.runs import shoal
 from support.synthetic_run import write_run
 
 from shoal import load_run
+from shoal.report.comparison import write_comparison
 
 
 def run(path: Path, **changes: Any) -> Path:
@@ -69,6 +70,24 @@ def test_scores_of_games_have_no_error(tmp_path: Path) -> None:
         assert row[3:6] == ["-0.25", "–", "–"]
     listed = shoal("runs", tmp_path).out
     assert listed.count("-0.25") == 2 and "±" not in listed
+
+
+@pytest.mark.parametrize(
+    ("fitness", "words"),
+    [
+        (({}, {}), "the mean return of"),
+        (({"objective": "success"}, {"objective": "success"}), "the mean success of"),
+        (({}, {"objective": "cost", "direction": "minimize"}), "the mean return or negative mean cost of"),
+    ],
+)
+def test_the_page_names_the_score(tmp_path: Path, fitness: tuple[dict, dict], words: str) -> None:
+    places = [run(tmp_path / name) for name in ("one", "two")]
+    for place, changed in zip(places, fitness, strict=True):
+        experiment = yaml.safe_load((place / "experiment.yaml").read_text()) | {"fitness": changed}
+        (place / "experiment.yaml").write_text(yaml.safe_dump(experiment))
+    write_comparison(places, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert f"A score is {words} a run’s champion on held-out episodes, on which nothing was selected." in page
 
 
 def test_what_is_not_known_of_a_run_is_left_out(tmp_path: Path) -> None:

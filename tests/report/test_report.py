@@ -11,6 +11,7 @@ import sys
 from contextlib import nullcontext, suppress
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -133,16 +134,17 @@ def test_the_page_says_where_replay_buffers_went(tmp_path: Path, replay: str, wo
 
 
 @pytest.mark.parametrize(
-    ("fitness", "words"),
+    ("fields", "words"),
     [
-        ({"source": "evaluation"}, ("every member was evaluated", "Mean return ± standard error over 100")),
-        ({"source": "training"}, ("training episodes in a generation give its fitness", "Mean return ± ")),
-        ({"objective": "success"}, ("every member was evaluated", "Mean success ± ")),
-        ({"objective": "cost", "direction": "minimize"}, ("every member was evaluated", "Minus the mean cost ± ")),
+        ({"fitness": {"source": "evaluation"}}, ("every member was evaluated", "Mean return ± standard error over")),
+        ({"fitness": {"source": "training"}}, ("training episodes in a generation give its fitness", "Mean return ± ")),
+        ({"fitness": {"objective": "success"}}, ("every member was evaluated", "Mean success ± ")),
+        ({"fitness": {"objective": "cost", "direction": "minimize"}}, ("Negative mean cost ± ",)),
+        ({"agent": "rl_games:PPO", "config": {"objective": "episode/success"}}, ("Mean episode/success ± ",)),
     ],
 )
-def test_the_page_says_what_fitness_is(tmp_path: Path, fitness: dict[str, str], words: tuple[str, ...]) -> None:
-    change(write_run(tmp_path / "run", 4, 5), fitness=fitness)
+def test_the_page_says_what_fitness_is(tmp_path: Path, fields: dict[str, Any], words: tuple[str, ...]) -> None:
+    change(write_run(tmp_path / "run", 4, 5), **fields)
     _, page = report(tmp_path / "run")
     assert all(word in page.words for word in words)
 

@@ -60,7 +60,7 @@ def path_of(text: str, title: str, kind: str) -> np.ndarray:
 def test_drawn_numbers_are_those_of_the_files(tmp_path: Path, method: str, diverged: float) -> None:
     run = write_sampled(tmp_path / "run", method, diverged=diverged)
     text, page = report(run, SAMPLED)
-    lines = chart(page, "Returns of the mean and of the members")
+    lines = chart(page, "Fitness of the mean and of the members")
     same(lines["the mean"], [row["fitness"] for row in rows(run, "lineage.jsonl")])
     for name, kind in (("members: best", "max"), ("average", "mean"), ("worst", "min")):
         same(lines[name], metric(run, f"returns/{kind}"))
@@ -101,7 +101,7 @@ def test_the_bands(tmp_path: Path) -> None:
     """From worst to best, and a standard deviation around the average that does not leave it."""
     run = write_sampled(tmp_path / "run", "es", 32, 5)
     text, page = report(run, SAMPLED)
-    plot = next(a for _, a in page.tags if a.get("aria-label") == "Returns of the mean and of the members")
+    plot = next(a for _, a in page.tags if a.get("aria-label") == "Fitness of the mean and of the members")
     data = json.loads(plot["data-chart"] or "")
     low, high, average, variance = (
         np.array(metric(run, f"returns/{name}"), float) for name in ("min", "max", "mean", "variance")
@@ -111,7 +111,7 @@ def test_the_bands(tmp_path: Path) -> None:
         "inner": (np.maximum(average - variance**0.5, low), np.minimum(average + variance**0.5, high)),
     }
     for kind, (bottom, top) in ends.items():
-        svg = text.split("<title>Returns of the mean and of the members</title>", 1)[1]
+        svg = text.split("<title>Fitness of the mean and of the members</title>", 1)[1]
         outline = re.findall(rf'<path class="{kind}" d="M([^"]*)Z"', svg)[0].split("L")
         y = 1 - np.array([int(point.split()[1]) for point in outline]) / 1000
         values = data["low"] + y * (data["high"] - data["low"])

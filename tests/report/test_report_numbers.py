@@ -133,13 +133,13 @@ def test_levels_to_train_on_and_others(run: Path) -> None:
     (run / "result.json").write_text(json.dumps(result))
     _, page = report(run, (SECTIONS[0], "generalisation", *SECTIONS[1:]))
     ancestors = [row["uid"] for row in descent(run, *champion(run))]
-    returns, gap = chart(page, "Returns on training and validation levels"), chart(page, "Generalisation gap")
+    returns, gap = chart(page, "Scores on training and validation levels"), chart(page, "Generalisation gap")
     middle, along = "median of the population", "the champion’s lineage"
     for lines, names in ((returns, {"train": ": train", "validation": ": validation"}), (gap, {"gap": ""})):
         for name, suffix in names.items():
             same(lines[f"{middle}{suffix}"], list(np.nanmedian(measured[name], 1)))
             same(lines[f"{along}{suffix}"], list(measured[name][np.arange(G), ancestors]))
-    assert "The champion returned 2.5 ± 0.25 on training levels, 1.5 on test levels." in page.words
+    assert "The champion scored 2.5 ± 0.25 on training levels, 1.5 on test levels." in page.words
     ends = np.nanmedian(measured["gap"], 1)[[0, -1]]
     assert f"It went from {ends[0]:.4g} to {ends[1]:.4g} (median of the population)." in page.words
 

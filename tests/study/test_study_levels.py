@@ -62,6 +62,16 @@ def test_champions_and_populations(study: Path) -> None:
     assert "At the end the gap is widest for wide: 1." in page  # 1.5 - 0.5, as in the other arm
 
 
+def test_what_is_shown_has_the_name_of_the_score(study: Path) -> None:
+    """A task whose fitness is an objective said "return" on its axes."""
+    base = STUDY["base"] | {"fitness": {"objective": "success"}}  # type: ignore[operator]
+    (study / "study.yaml").write_text(yaml.safe_dump(STUDY | {"base": base}, sort_keys=False))
+    page = render(read_results(study))
+    assert "A score is the mean success of a run’s champion" in page
+    for figure in ("Champions on known and new levels", "Populations on known and new levels"):
+        assert ">mean success<" in page.partition(figure)[2].partition("</figure>")[0]
+
+
 def test_an_arm_that_records_no_members_has_no_gap(study: Path) -> None:
     """Such as that of an optimiser: it was the widest, with no number, where it is the first."""
     for seed in range(3):
@@ -78,7 +88,7 @@ def test_an_arm_that_records_no_members_has_no_gap(study: Path) -> None:
     ("arms", "finding"),
     [
         (["wide"], "narrow has the highest interquartile mean on test levels: 0.125."),
-        (["wide", "narrow"], "No champion has a return on test levels."),
+        (["wide", "narrow"], "No champion has a score on test levels."),
     ],
 )
 def test_champions_without_a_return_on_levels_of_one_purpose(study: Path, arms: list[str], finding: str) -> None:

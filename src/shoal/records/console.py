@@ -88,12 +88,12 @@ class Display(Callback):
             other = "train" if e.fitness.levels == "validation" else "validation"
             self._columns[other] = partial(_on_levels, other)
             self._say(
-                f"fitness: on {e.fitness.levels} levels; {other}: return of the best member on {other} levels", "dim"
+                f"fitness: on {e.fitness.levels} levels; {other}: that of the best member on {other} levels", "dim"
             )
         if plan.kind.sampled:
             self._say(
-                f"mean: return of the mean policy; rank: its rank among the {e.population} sampled members; "
-                "lowest, average, highest: returns of these members",
+                f"mean: fitness of the mean policy; rank: its rank among the {e.population} sampled members; "
+                "lowest, average, highest: fitness of these members",
                 "dim",
             )
         if self._quiet:

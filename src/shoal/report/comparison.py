@@ -73,8 +73,8 @@ def _shown(value: Any) -> str:
 def _sections(runs: dict[str, Run], champions: list[list[str]], differing: list[list[str]]) -> Iterator[Section]:
     curves = [_curves(runs, name, heading) for name, heading in CURVES.items()]
     yield Section("curves", "Curves", "Learning curves of all runs, on the same axes.", [curves])
-    exact = [run.exact for run in runs.values()]
-    intro = prose("score", exact=any(exact), returns=not all(exact))
+    names = dict.fromkeys(run.score for run in runs.values() if not run.exact)
+    intro = prose("score", names=names, exact=any(run.exact for run in runs.values()))
     yield Section("champions", "Champions", intro, [parts.table(champions[0], champions[1:], "Champions")])
     tuned = list(dict.fromkeys(name for run in runs.values() for name in run.space))
     if tuned:

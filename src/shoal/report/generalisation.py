@@ -1,4 +1,4 @@
-"""Figures of runs with levels: returns on training and validation levels, and the generalisation gap."""
+"""Figures of runs with levels: scores on training and validation levels, and the generalisation gap."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PURPOSES = {"train": "training levels", "validation": "validation levels", "test
 
 
 def generalisation(layout: Layout) -> list[Block]:
-    """Returns on training and validation levels, and the gap between them; of population and champion."""
+    """Scores on training and validation levels, and the gap between them; of population and champion."""
     lines = _lines(layout, "train", "", ": train") | _lines(layout, "validation", "d1", ": validation")
     on = on_levels(layout.run)
-    finding = f"The champion returned {', '.join(on)}." if on else "The champion has not been evaluated yet."
-    title = "Returns on training and validation levels"
-    axis = Axis.over([values for _, values in lines.values()], "return", 0.04)
+    finding = f"The champion scored {', '.join(on)}." if on else "The champion has not been evaluated yet."
+    title = "Scores on training and validation levels"
+    axis = Axis.over([values for _, values in lines.values()], layout.run.score, 0.04)
     drawn = lines_figure(layout, title, finding, prose("levels"), lines, axis, height=320)
     lines = _lines(layout, "gap", "")
     who, (_, values) = next(iter(lines.items()))
@@ -44,11 +44,11 @@ def _lines(layout: Layout, name: str, dashes: str, of: str = "") -> dict[str, Li
 
 
 def on_levels(run: Run) -> list[str]:
-    """Returns of the champion in its final evaluation, on levels of each purpose; empty where there are none."""
-    returns = []
+    """Scores of the champion in its final evaluation, on levels of each purpose; empty where there are none."""
+    scores = []
     for name, words in PURPOSES.items():
         found = inner(run.result, "champion", "levels", name)
         mean, error = (number(found.get(of)) for of in ("mean", "standard_error"))
         if mean == mean:
-            returns.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
-    return returns
+            scores.append(f"{text(mean)}{f' ± {text(error)}' if error == error else ''} on {words}")
+    return scores

@@ -99,7 +99,7 @@ def _champion(run: Run) -> dict[str, Any]:
         "selected": float(run.lineage.fitness[run.trace][-1]) if np.isnan(selected) else selected,
         "levels": on_levels(run),
         "exact": run.exact,
-        "score": run.score,
+        "score": run.score[0].upper() + run.score[1:],
         "distribution": _distribution(inner(run.result, "champion").get("returns")),
         "rivals": len(run.workers) if worker and not selected_among_workers else 1,
         **{name: number(run.tested.get(of)) for name, of in TESTED.items()},

@@ -83,7 +83,7 @@ def _sections(layout: Layout) -> Iterator[Section]:
     tried = copies or (keep and run.space)
     sections: list[tuple[object, str, str, Callable[[Layout], list[Block]]]] = [  # the first says whether it is shown
         (not sampled, "fitness", "Fitness", figures.fitness),
-        (sampled, "fitness", "Returns", search.returns),
+        (sampled, "fitness", "Fitness", search.returns),
         ("levels/train" in names, "generalisation", "Generalisation", generalisation.generalisation),
         (figures.described(run), "decisions", "Decisions", figures.decisions),
         (run.result.get("payoffs"), "payoffs", "Payoffs", tables.payoffs),

@@ -149,10 +149,8 @@ class Run:
 
     @property
     def score(self) -> str:
-        """Name of the score: the mean return of episodes, or the mean of an objective in its place."""
-        fitness = inner(self.experiment, "fitness")
-        mean = "Minus the mean" if fitness.get("direction") == "minimize" else "Mean"
-        return f"{mean} {fitness.get('objective') or 'return'}"
+        """Name of the score."""
+        return score_name(self.experiment)
 
     def worker_of(self, uid: int) -> str | None:
         """The name of the worker whose member this is; None where there is one run, or all share their members."""
@@ -192,6 +190,13 @@ class Run:
         """Return a value of a hyperparameter as text for a sentence."""
         shown = self.shown(name, value)
         return shown if isinstance(shown, str) else text(shown)
+
+
+def score_name(experiment: Mapping[str, Any]) -> str:
+    """Name of the score of runs that are evaluated in episodes: the mean return, or that of an objective in its place."""
+    fitness = inner(experiment, "fitness")
+    objective = fitness.get("objective") or inner(experiment, "config").get("objective")  # of Shoal, or of a trainer
+    return f"{'negative ' * (fitness.get('direction') == 'minimize')}mean {objective or 'return'}"
 
 
 class RunFiles:

@@ -19,7 +19,7 @@ LENGTHS = {
 
 
 def returns(layout: Layout) -> list[Block]:
-    """Returns of the members and of the mean, and the rank of the mean among them."""
+    """Fitness of the members and of the mean, and the rank of the mean among them."""
     return [_returns(layout), *_rank(layout)]
 
 
@@ -28,7 +28,7 @@ def _returns(layout: Layout) -> Figure:
     members, low, high, variance = (layout.run.common(f"returns/{name}") for name in ("mean", "min", "max", "variance"))
     everything = np.r_[low, high, members, mean]
     if not np.isfinite(everything).any():
-        return nothing("No returns yet", "Neither the mean nor any member has a return.")
+        return nothing("No fitness yet", "Neither the mean nor any member has a fitness.")
     axis, outside = fitness_axis(everything, np.r_[members, mean])
     x, std = layout.ends, np.sqrt(np.maximum(variance, 0))
     below, above = np.maximum(members - std, low), np.minimum(members + std, high)
@@ -41,11 +41,11 @@ def _returns(layout: Layout) -> Figure:
     if layout.run.champion is not None:
         row = np.flatnonzero(layout.table.generations == layout.run.champion[1])
         layers += rings(x[row], axis.place(mean[row]), "lead")
-    finding = f"The mean’s own return {went(mean)}; the average return of its members {went(members)}."
+    finding = f"The mean’s own fitness {went(mean)}; the average fitness of its members {went(members)}."
     lines = {"the mean": mean, "members: best": high, "average": members, "standard deviation": std, "worst": low}
     keys = [("champion", "the mean"), ("median", "average of the members"), ("inner", "one standard deviation")]
     keys += [("band", "worst to best"), ("ring lead", "the champion")]
-    title, reading = "Returns of the mean and of the members", prose("returns") + smoothing(layout) + outside
+    title, reading = "Fitness of the mean and of the members", prose("returns") + smoothing(layout) + outside
     return figure(layout, title, finding, reading, lines, (axis, layers), keys=keys, height=380)
 
 

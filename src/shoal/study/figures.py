@@ -128,10 +128,10 @@ def _champions(results: Results, task: str) -> list[Figure]:
     best = max(tested, key=lambda arm: tested[arm], default=None)
     heads = ["arm", *PURPOSES, "train − test", "seeds"]
     title = f"Champions on known and new levels{f', {task}' if task else ''}"
-    finding = "No champion has a return on test levels."
+    finding = "No champion has a score on test levels."
     if best is not None:
         finding = f"{best} has the highest interquartile mean on test levels: {text(tested[best])}."
-    drawn = rows_drawn(rows, "return", title)
+    drawn = rows_drawn(rows, _score(results, task), title)
     return [Figure(title, finding, prose("study_champions"), drawn, parts.table(heads, listed, title))]
 
 
@@ -156,5 +156,10 @@ def _populations(results: Results, task: str) -> list[Figure]:
     finding = f"At the end the gap is widest for {widest}: {text(gaps[widest])}."
     looks = {(arm, name): looks_of(results, arm) + " d1" * (name == NEW) for arm, name in lines}
     named = [(f"{arm}: {name}", looks[arm, name], steps, y) for (arm, name), y in lines.items()]
-    x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], "return", 0.04)
+    x, y = Axis.over(steps, STEPS, short=True), Axis.over([*lines.values()], _score(results, task), 0.04)
     return [Figure(title, finding, prose("study_populations"), charts.lines_plot(x, y, named, title, finding))]
+
+
+def _score(results: Results, task: str) -> str:
+    """The name of the score of a task, for an axis."""
+    return " or ".join(results.score_names(key for key in results.outcomes if key.task == task))

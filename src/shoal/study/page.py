@@ -43,9 +43,11 @@ def render(results: Results) -> str:
 
 
 def _sections(c: Comparison) -> Iterator[Section]:
-    exact = [outcome.exact for outcome in c.results.outcomes.values()] or [False]
+    outcomes = c.results.outcomes.items()
+    names = c.results.score_names(key for key, outcome in outcomes if not outcome.exact)
+    exact = any(outcome.exact for _, outcome in outcomes)
     few = FEW if c.scores and min(map(len, c.scores.values())) < FEW else 0
-    intro = prose("study_scores_intro", few=few, exact=any(exact), returns=not all(exact))
+    intro = prose("study_scores_intro", few=few, names=names, exact=exact)
     yield Section("scores", "Scores", intro, _scores(c))
     yield Section(
         "pairs",

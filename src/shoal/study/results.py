@@ -23,9 +23,9 @@ from shoal.experiment.plan import make_closed_plan
 from shoal.records.jsonl import read_text
 from shoal.report.generalisation import PURPOSES
 from shoal.report.lineage import count, inner, number
-from shoal.report.run import RunFiles
+from shoal.report.run import RunFiles, score_name
 from shoal.study.sequences import STEPS
-from shoal.study.study_file import RunKey, Study, read
+from shoal.study.study_file import RunKey, Study, fields_of, read
 
 FILE = "study.yaml"
 KNOWN, NEW = list(PURPOSES)[:2]  # levels on which members are evaluated in every generation
@@ -92,6 +92,11 @@ class Results:
         """The lowest score of a task, that of a run without a champion where runs are compared; NaN where none has one."""
         found = [o.score for key, o in self.outcomes.items() if key.task == task and np.isfinite(o.score)]
         return min(found, default=np.nan)
+
+    def score_names(self, keys: Iterable[RunKey]) -> list[str]:
+        """Names of the scores of runs that are evaluated in episodes, each once."""
+        arms = dict.fromkeys((key.task, key.arm) for key in keys)
+        return [*dict.fromkeys(score_name(fields_of(self.study, *arm)) for arm in arms)]
 
     def _scaled(self, table: list) -> np.ndarray:
         """[..., K] Scores in the scale of each task."""

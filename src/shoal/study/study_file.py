@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
@@ -207,6 +207,20 @@ def trials(study: Study) -> list[Trial]:
 
 def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     """The experiment of an arm; of one that replays, see `Trial`. Raises BadInput."""
+    for prefix, values in _layers(study, task, arm):
+        with error_context(prefix):
+            experiment = from_dict(values)
+    return replace(experiment, **experiment.absolute_paths)
+
+
+def fields_of(study: Study, task: str, arm: str) -> dict[str, Any]:
+    """The fields of an arm's experiment, as the study file states them."""
+    *_, (_, values) = _layers(study, task, arm)
+    return values
+
+
+def _layers(study: Study, task: str, arm: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the parts of the file that make an arm's experiment, each with the fields so far."""
     changes = {"base": study.base}
     if task:
         changes[f"tasks.{task}"] = study.fields(task)
@@ -215,9 +229,7 @@ def experiment_of(study: Study, task: str, arm: str) -> Experiment:
     values: dict[str, Any] = {}
     for prefix, changed in changes.items():
         values = _merged(values, changed)
-        with error_context(prefix):
-            experiment = from_dict(values)
-    return replace(experiment, **experiment.absolute_paths)
+        yield prefix, values
 
 
 def _merged(values: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
