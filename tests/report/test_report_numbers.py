@@ -145,23 +145,26 @@ def test_levels_to_train_on_and_others(run: Path) -> None:
 
 
 def test_what_agents_recorded_of_their_learning(run: Path) -> None:
-    """Of the champion's descent, and of the middle of all; what a metric is not known by is not drawn."""
+    """Of the champion's descent, and of the middle of all; a metric that is not known has the name it was given."""
     lines, rng = (
         [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()],
         np.random.default_rng(3),
     )
     entropy = rng.uniform(0.1, 2, (G, N))
     for line, values in zip(lines, entropy, strict=True):
-        line["members"] = {"policy/entropy": values.tolist(), "own/secret": values.tolist()}
+        line["members"] = {"policy/entropy": values.tolist(), "train/own_loss": (-values).tolist()}
+        line["members"] |= {"fitness/noise": values.tolist(), "steps/broken": [0.0] * N}
     (run / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     text, page = report(run)
+    same(chart(page, "train/own_loss")["median of the population"], list(np.median(-entropy, 1)))
     drawn = chart(page, "Entropy")
     same(drawn["median of the population"], list(np.median(entropy, 1)))
     along = {row["generation"]: entropy[row["generation"], row["uid"]] for row in descent(run, *champion(run))}
     same(drawn["the champion’s lineage"], [along.get(g) for g in range(G)])
     first, last = along[0], along[max(along)]
     assert f"For the champion’s lineage it went from {first:.4g} to {last:.4g}." in page.words
-    assert text.count('id="learning"') == 1 and "own/secret" not in page.words
+    learning = text.partition('id="learning"')[2].partition("</section>")[0]
+    assert learning.count("<figure") == 2
 
 
 @pytest.mark.parametrize(

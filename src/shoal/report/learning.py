@@ -1,4 +1,4 @@
-"""Figures of what agents recorded of their updates, and of their training episodes."""
+"""Figures of what agents and external trainers recorded of their updates, and of their training episodes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from shoal.core.escape import escape
 from shoal.records.words import went
 from shoal.report.figures import fitness_axis
 from shoal.report.layout import Layout, quantile
@@ -14,11 +15,19 @@ from shoal.report.rendering import METRICS, Block, Figure, parts
 from shoal.report.run import Run
 
 SHOWN = 3  # figures that stand there at once, a row of them
+ELSEWHERE = (
+    "levels/",
+    "diversity/",
+    "fitness/noise",
+    "steps/broken",
+)  # metrics that other sections or the terminal show
 
 
 def recorded(run: Run) -> list[str]:
-    """Metrics of which a figure is drawn."""
-    return [name for name in METRICS if name in run.metric_names]
+    """Metrics of which a figure is drawn: those that are known first, then others by the names that they were given."""
+    names = [name for name in run.metric_names if not name.startswith(ELSEWHERE)]
+    others = [name for name in names if name not in METRICS and name not in run.method.metric_descriptions]
+    return [*(name for name in METRICS if name in names), *others]
 
 
 def learning(layout: Layout) -> list[Block]:
@@ -28,13 +37,13 @@ def learning(layout: Layout) -> list[Block]:
     values = {name: layout.run.metric(name) for name in recorded(layout.run)}
     drawn = [_metric(layout, name, x, whose) for name, x in values.items() if np.isfinite(x).any()]
     first, others = drawn[:SHOWN], drawn[SHOWN:]
-    also = f"Also: {', '.join(figure.heading for figure in others).lower()}"
+    also = f"Also: {', '.join(figure.heading for figure in others)}"
     return [keys, first, *([parts.folded(parts.pair(others), also)] if others else [])]
 
 
 def _metric(layout: Layout, name: str, values: np.ndarray, whose: str) -> Figure:
     along, median = layout.run.along(values), quantile(values, 0.5)
-    heading, words = METRICS[name]
+    heading, words = METRICS.get(name, (escape(name), ""))
     axis, outside = fitness_axis(values, np.r_[median, along])
     of, course = (whose, along) if np.isfinite(along).any() else ("the median of the population", median)
     layers = [*member_lines(layout, values, axis), curve(layout, along, axis, "champion")]
