@@ -168,6 +168,69 @@ def test_what_is_observed() -> None:
     assert len(state["rows"]) == 5 and state["rows"][:2, 0].tolist() == [1, 2]
 
 
+def test_what_the_bandit_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By hand, of eight members, one of which has diverged: gains beyond their generation's median, standardised and cut;
+    places of a child at its parent's fitness and within the box, beside those of members that go on and of children before
+    it; the time of the next generation. The box then grows with these children alone."""
+    asked: list[tuple[Process, np.ndarray, float, Any]] = []
+
+    def first(process: Process, starts: np.ndarray, free: Any, choices: Any, t: float, box: Any) -> np.ndarray:
+        asked.append((process, starts, t, box))
+        return starts[0]
+
+    def seen(fitness: np.ndarray, generation: int, hyper: dict[str, Any]) -> PopulationStats:
+        shown = stats(fitness.tolist(), generation, hyper)
+        return shown._replace(steps=shown.steps + 1000 * everybody)  # some have begun earlier, as in other workers
+
+    monkeypatch.setattr("shoal.methods.pb2.highest_bound", first)
+    space = {"rate": Range(0.0, 1.0), "kind": Range(choices=(1.0, 2.0, 4.0))}
+    bandit, everybody = pb2(space, 16), np.arange(8)
+    state, hyper = bandit.init((0,), everybody)
+    before = np.array([1.0, 2, 3, 4, 5, 6, 7, 8])
+    state, decision = bandit.decide((0, 6), state, seen(before, 6, hyper), everybody)
+    assert not asked and not state["tried"].any(), "nothing was known, and `explore` changed their values"
+    before = before[decision.parents]
+    rate, kind = np.linspace(0.0, 0.7, 8), np.array([0, 1, 2, 0, 1, 2, 0, 1])
+    change = np.array([90.0, 1, -1, 2, -2, 3, -3, NAN])
+    now = seen(before + change, 7, {"rate": rate, "kind": np.array([1.0, 2, 4])[kind]})
+    state, decision = bandit.decide((0, 7), state, now, everybody)
+    children = np.flatnonzero(decision.parents != everybody)
+    assert len(children) == len(asked) == 2 and 7 in children and [t for _, _, t, _ in asked] == [8.0, 8.0]
+    np.testing.assert_array_equal(np.flatnonzero(state["tried"]), children)
+
+    def standardised(gains: np.ndarray) -> np.ndarray:
+        y = np.nan_to_num(gains, nan=np.nanmin(gains))
+        return np.clip((y - y.mean()) / y.std(), -2, 2)
+
+    gains = change - np.nanmedian(change)
+    known = [*before, *now.fitness[decision.parents]]  # what intervals have begun with, and what the next ones will
+
+    def features(fitness: np.ndarray, members: np.ndarray) -> np.ndarray:
+        shares = (fitness - min(known)) / (max(known) - min(known))
+        return np.column_stack([shares, rate[members], np.eye(3)[kind[members]] / math.sqrt(2)])
+
+    staying = np.delete(everybody, children)
+    within = []
+    for child, (process, starts, _, box), siblings in zip(children, asked, ([], asked[0][1][:1]), strict=True):
+        expected = [*features(before, everybody), *features(now.fitness[staying], staying), *siblings]
+        np.testing.assert_allclose(process.x, expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(process.t, [7.0] * 8 + [8.0] * (len(expected) - 8))
+        np.testing.assert_allclose(process.y[:8], standardised(gains))
+        share = (now.fitness[decision.parents[child]] - min(known)) / (max(known) - min(known))
+        np.testing.assert_allclose(starts[:, 0], share)
+        centre = rate[decision.parents[child]]
+        np.testing.assert_allclose(np.ravel(box), [max(centre - 0.1, 0), centre + 0.1], atol=1e-6)
+        within.append((starts[:, 1] - box[0]) / (box[1] - box[0]))
+    assert np.abs(within[0] - within[1]).max() > 0.1, "children begin their searches alike"
+
+    change = np.zeros(8)
+    change[staying], change[children] = [95, 96, 97, 98, 99, 100], [110, 120]  # the median is 98.5
+    fitness = now.fitness[decision.parents] + change
+    state, _ = bandit.decide((0, 8), state, seen(fitness, 8, decision.hyper), everybody)
+    np.testing.assert_allclose(asked[-1][0].y[:16], standardised(np.append(gains, change - 98.5)))
+    assert state["side"] == pytest.approx(0.2 * 1.25**2)
+
+
 @pytest.mark.parametrize("n", [3, 6])
 def test_any_order_any_fitness(n: int) -> None:
     """The same decision in any order of the stats, with valid values, whatever is NaN or equal."""
