@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from support.tiny import same
 
 from shoal.agents.policy import policy
 from shoal.core.population import PopulationStats
@@ -197,6 +198,24 @@ def test_observations_without_a_shape_are_normalised_as_any() -> None:
     for one, other in zip(*seen, strict=True):
         np.testing.assert_array_equal(one, other)
     assert any(len(x) == 1 and np.isclose(x[0], obs[4].mean()) for x in seen[0])
+
+
+def test_the_mean_goes_on_with_the_observations_of_its_own_episodes() -> None:
+    """Only of these, while they last, and from the next generation on; against NumPy."""
+    agent = policy(Spec((2,), "float32", Discrete(2)), layers=(), normalize_observations=True)
+    learner, obs = Es("sgd").learner(agent, M), np.random.default_rng(0).normal(3, 2, (3, M, 2, 2)).astype(np.float32)
+    population, watch = begin(learner), jax.jit(learner.watch)
+    first, alive = learner.mean(population).observations, np.ones((M, 2), bool)
+    shared = watch(population.shared, np.arange(M) - 4, Rollout(obs[0], *[()] * 6), alive)  # row 4 is the mean
+    alive[4, 1] = False
+    shared = watch(shared, np.arange(M) - 4, Rollout(obs[1], *[()] * 6), alive)
+    shared = watch(shared, np.arange(M) - 2 * M, Rollout(obs[2], *[()] * 6), alive)  # a chunk without it
+    population = population._replace(shared=shared)
+    assert same(learner.mean(population).observations, first), "statistics change amid a generation"
+    after = learner.mean(jax.jit(learner.tell)(population, UID, np.ones(M, np.float32), KEY)[0]).observations
+    seen = np.stack([obs[0, 4, 0], obs[0, 4, 1], obs[1, 4, 0]]).astype(np.float64)
+    np.testing.assert_allclose(after.mean, seen.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(after.variance, seen.var(0), rtol=1e-4)
 
 
 def test_no_weights_no_step() -> None:
