@@ -23,6 +23,7 @@ from support.joint import (
     hyper_of,
     normal,
     rollout,
+    volume,
 )
 from support.messages import shown
 from support.reference import plain
@@ -34,9 +35,9 @@ from shoal.core import tree
 from shoal.core.errors import BadInput
 from shoal.core.types import Learner
 from shoal.methods import shared_critic
-from shoal.methods.dvd import Dvd
+from shoal.methods.dvd import HYPER, Dvd
+from shoal.methods.dvd_learner import DvdLearner
 from shoal.rl import replay_buffer as ring
-from shoal.rl.diversity import JITTER
 
 
 @functools.cache
@@ -45,10 +46,34 @@ def made_dvd(**options: Any) -> Learner:
     return made._replace(init=jax.jit(made.init), update=jax.jit(made.update))
 
 
-def volume(policies: list[Any], states: np.ndarray) -> float:
-    behaviour = [act(policy, states).reshape(-1) for policy in policies]
-    k = [[(1 - JITTER) * np.exp(-np.mean((a - b) ** 2) / 2) for a in behaviour] for b in behaviour]
-    return float(np.linalg.slogdet(np.array(k) + JITTER * np.eye(N))[1])
+def test_joint_updates_learn_from_the_steps_of_all():
+    """Each of them here only counts itself, and tells the sum of its probes and the largest weight of a next value: new
+    probes for every second one, each actor with its own discount. Fractions of updates are kept."""
+    learner = DvdLearner(td3(SPEC, **SETTINGS), HYPER, N, num_states=5, resample_interval=2)
+
+    def joint(actors: Any, critic: Any, hyper: Any, batch: Any, noise: Any, states: Any) -> Any:
+        told = jnp.zeros(N), jnp.broadcast_to(states.sum(), N), batch.bootstrap.max(-1)
+        critic = critic._replace(updates=critic.updates + 1)
+        return actors, critic, dict(zip(shared_critic.METRICS, told, strict=True))
+
+    learner.joint = joint
+    update, discounts = jax.jit(learner.update), [0.5, 0.9, 0.99]
+
+    def after(population: Any, seed: int, ratio: float) -> Any:
+        hyper = population.hyper._replace(update_ratio=np.full(N, ratio, np.float32))
+        return update(population._replace(hyper=hyper), rollout(seed), jax.random.split(jax.random.key(seed), N))
+
+    start = begin(made_dvd(), discount=discounts)
+    probes = {count: float(after(start, 0, count / (T * B))[1]["value/mean"][0]) for count in (1, 2, 4)}
+    assert probes[1] == probes[2] != probes[4]
+    now, counts, rewards = start, [], []
+    for seed in range(3):
+        now, metrics = after(now, seed, 0.3)
+        counts.append(int(now.shared.critic.updates))
+        np.testing.assert_allclose(metrics["value/target"], discounts, rtol=1e-6)
+        rewards.append(np.concatenate(rollout(seed).reward, 1))  # [T, N * B]
+    assert counts == [2, 4, 7]  # of 2.4, 4.8 and 7.2
+    np.testing.assert_array_equal(now.shared.replay_buffer.steps.reward, np.concatenate([rewards[2], rewards[1]]))
 
 
 @pytest.mark.slow
@@ -58,9 +83,7 @@ def test_dvd_against_the_reference(weight):
     out of the one memory."""
     made = made_dvd(num_states=5, resample_interval=2)
     start = begin(made, diversity=weight, update_ratio=4 / (T * B), policy_delay=1.0)
-    expected = Reference(
-        start.members.learned, start.shared.critic, 1 - weight, lambda p, states: weight * volume(p, states)
-    )
+    expected = Reference(start.members.learned, start.shared.critic, weight)
     key = jax.random.split(jax.random.key(5), N)
     end, metrics = made.update(start, rollout(0), key)
     batch_keys, noise_keys, probe_keys = (

@@ -1,4 +1,4 @@
-"""Actors that share critics and a memory, as CEM-RL trains them, against NumPy."""
+"""Actors that share critics and a memory, as CEM-RL and DvD train them, against NumPy."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ from support.tiny import same
 from shoal.agents.td3 import td3
 from shoal.core import tree
 from shoal.core.types import Population, Rollout, SearchLearner
-from shoal.methods import shared_critic
 from shoal.methods.cem_rl import CemRl
+from shoal.methods.dvd import HYPER
+from shoal.methods.dvd_learner import DvdLearner
 from shoal.rl import replay_buffer as ring
 from shoal.rl.schedules import scheduled
 
@@ -38,18 +39,21 @@ FINITE = jax.jit(tree.finite)
 
 
 def test_joint_update_against_the_reference():
-    """Members of unequal hyperparameters, so that none can stand for another; those of the critics are the first's."""
-    made = made_cem()
+    """Members of unequal hyperparameters, so that none can stand for another; those of the critics are the first's. As DvD
+    has them: the first climbs its values alone, as all do in CEM-RL, and the others climb the volume too."""
+    learner = DvdLearner(td3(SPEC, **SETTINGS), HYPER, N, num_states=5, resample_interval=2)
+    made = learner.learner()
     own = {"target_noise": [0.5, 0.1, 1.0], "noise_clip": [0.3, 0.5, 0.2], "tau": [0.3, 0.5, 0.1]}
     own |= {"policy_learning_rate": [0.02, 0.05, 0.01], "critic_learning_rate": [0.05, 9.0, 9.0]}
-    start = begin(made, **own, policy_delay=[2.0, 1.0, 1.0])
-    update = jax.jit(shared_critic.joint_update(shared_critic.networks_of(td3(SPEC, **SETTINGS), "")))
+    own |= {"diversity": (diversity := [0.0, 0.3, 0.9])}
+    start = begin(made._replace(init=jax.jit(made.init)), **own, policy_delay=[2.0, 1.0, 1.0])
+    update, states = jax.jit(learner.joint), batch_of(9).obs[0, :5]
     actors, critic = start.members.learned, start.shared.critic
-    expected = Reference(actors, critic)
+    expected = Reference(actors, critic, diversity)
     for i in range(4):
         keys = jax.random.split(jax.random.key(i), N)
-        actors, critic, metrics = update(actors, critic, start.hyper, batch_of(i), keys)
-        told = expected.improve(start.hyper, batch_of(i), normal(keys))
+        actors, critic, metrics = update(actors, critic, start.hyper, batch_of(i), keys, states)
+        told = expected.improve(start.hyper, batch_of(i), normal(keys), np.float64(states))
         expected.check(actors, critic)
         for name, x in metrics.items():
             np.testing.assert_allclose(x, [t[name] for t in told], rtol=1e-3, err_msg=name)

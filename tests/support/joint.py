@@ -12,6 +12,7 @@ from support.reference import Adam, close, gradient, mlp, plain, polyak_update, 
 from shoal.core.spec import Box, Spec
 from shoal.core.types import Learner, Population, Rollout
 from shoal.rl import replay_buffer as ring
+from shoal.rl.diversity import JITTER
 
 N, T, B, BATCH = 3, 4, 2, 6
 SPACE = Box((-1.0, -1.0), (1.0, 1.0))
@@ -42,16 +43,23 @@ def value(critics: Any, i: int, obs: np.ndarray, action: np.ndarray) -> np.ndarr
     return mlp(jax.tree.map(lambda x: x[i], critics), np.concatenate([obs, action], -1))[:, 0]
 
 
-class Reference:
-    """TD3 of several actors against one pair of critics, actor by actor; `bonus` is what all climb together."""
+def volume(policies: list[Any], states: np.ndarray) -> float:
+    """The logarithm of the determinant of how alike the policies behave in these states (DvD, equation 5)."""
+    behaviour = [act(policy, states).reshape(-1) for policy in policies]
+    k = [[(1 - JITTER) * np.exp(-np.mean((a - b) ** 2) / 2) for a in behaviour] for b in behaviour]
+    return float(np.linalg.slogdet(np.array(k) + JITTER * np.eye(N))[1])
 
-    def __init__(self, actors: Any, critic: Any, weight: float = 1.0, bonus: Any = lambda policies, states: 0.0):
+
+class Reference:
+    """TD3 of several actors against one pair of critics, actor by actor. Each climbs the volume too, with its own weight."""
+
+    def __init__(self, actors: Any, critic: Any, diversity: Any):
         self.policies, self.targets = rows(actors.policy), rows(actors.target_policy)
         self.critics, self.target_critics = plain(critic.critics), plain(critic.target_critics)
         self.adams, self.critic_adam, self.updates = [Adam() for _ in self.policies], Adam(), int(critic.updates)
-        self.weight, self.bonus = weight, bonus
+        self.diversity = np.broadcast_to(diversity, N)
 
-    def improve(self, h: Any, batch: Any, noise: np.ndarray, states: Any = None) -> list[dict[str, float]]:
+    def improve(self, h: Any, batch: Any, noise: np.ndarray, states: np.ndarray) -> list[dict[str, float]]:
         """h: of leaves [N]; batch: of leaves [N, batch, ...]; noise: standard normal."""
         h, batch, target = plain(h), plain(batch), []
         for i in range(N):
@@ -81,7 +89,8 @@ class Reference:
 
                 def climbed(policy: Any, i: int = i) -> float:
                     q = value(self.critics, 0, batch.obs[i], act(policy, batch.obs[i])).mean()
-                    return -self.weight * q - self.bonus([*policies[:i], policy, *policies[i + 1 :]], states)
+                    everybody = [*policies[:i], policy, *policies[i + 1 :]]
+                    return -(1 - self.diversity[i]) * q - self.diversity[i] * volume(everybody, states)
 
                 slope = gradient(climbed, policies[i])
                 self.policies[i] = self.adams[i].step(h.policy_learning_rate[i], slope, policies[i])
