@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from shoal.study.statistics import (
@@ -65,6 +68,30 @@ def test_p_value_with_ties_in_two_tasks() -> None:
         mixed = np.column_stack([runs[first, 0], runs[second, 1]])
         extreme += abs(improvement(mixed[:2], mixed[2:]) - 0.5) >= seen - 1e-9
     assert p_value(runs[:2], runs[2:]) == pytest.approx(extreme / 100)
+
+
+SCORES = st.lists(st.integers(0, 3), min_size=1, max_size=4)
+
+
+@given(SCORES, SCORES)
+def test_p_value_of_all_ways_to_divide_the_runs(one: list[int], other: list[int]) -> None:
+    """With ties, and unlike numbers of seeds."""
+    runs, ahead = np.array([*one, *other], float), []
+    for chosen in itertools.combinations(range(len(runs)), len(one)):
+        mixed = np.concatenate([runs[[*chosen]], np.delete(runs, chosen)])[:, None]
+        ahead.append(abs(improvement(mixed[: len(one)], mixed[len(one) :]) - 0.5))
+    expected = np.mean(np.array(ahead) >= ahead[0] - 1e-9)  # the first way is how the runs are divided
+    assert p_value(runs[: len(one), None], runs[len(one) :, None]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_p_value_of_many_seeds_takes_little_memory() -> None:
+    """1.5 MB where every number of runs had a row for every sum up to that of all."""
+    tracemalloc.start()
+    try:
+        p_value(np.arange(0.0, 35)[:, None], np.arange(0.5, 35)[:, None])
+        assert tracemalloc.get_traced_memory()[1] < 300_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_p_value_keeps_tasks_apart() -> None:

@@ -74,20 +74,28 @@ def p_value(one: np.ndarray, other: np.ndarray) -> float:
     """
     ranks = (2 * stats.rankdata(np.concatenate([one, other]), axis=0).T).astype(int)  # those of ties are halves
     ranks //= np.gcd.reduce(ranks, axis=None)
-    chances = np.ones(1)  # of each sum of the ranks of `one`, over all tasks so far
+    chances = np.ones(1)  # of each sum of the ranks of `one` from the least on, over all tasks so far
     for task in ranks:
-        chances = np.convolve(chances, _rank_sums(task, len(one)))
+        chances = np.convolve(chances, _rank_sums(np.sort(task), len(one)))
     seen, middle = ranks[:, : len(one)].sum(), ranks.sum() * len(one) / ranks.shape[1]
-    return float(chances[np.abs(np.arange(len(chances)) - middle) >= abs(seen - middle) - 1e-6].sum())
+    sums = np.sort(ranks)[:, : len(one)].sum() + np.arange(len(chances))
+    return float(chances[np.abs(sums - middle) >= abs(seen - middle) - 1e-6].sum())
 
 
 def _rank_sums(ranks: np.ndarray, count: int) -> np.ndarray:
-    """The chance of each sum, from 0, of so many of these integers that are drawn without putting any back."""
-    ways = np.zeros((count + 1, ranks.sum() + 1))  # to have drawn so many with this sum
-    ways[0, 0] = 1
-    for rank in ranks:
-        ways[1:, rank:] += ways[:-1, : ways.shape[1] - rank].copy()
-    return ways[count] / ways[count].sum()
+    """The chance of each sum, from the least on, of so many of these ascending integers, drawn without replacement."""
+    chances = {0: np.ones(1)}  # by how many of the integers so far are drawn, of each sum that so many can have
+    for tried, rank in enumerate(ranks):
+        for drawn in sorted(chances, reverse=True):
+            sums, chance = chances.pop(drawn), (count - drawn) / (len(ranks) - tried)  # that this one is drawn
+            if chance > 0:
+                without = chances.get(drawn + 1, np.empty(0))
+                chances[drawn + 1] = np.zeros(rank - ranks[drawn] + len(sums))
+                chances[drawn + 1][: len(without)] = without
+                chances[drawn + 1][-len(sums) :] += chance * sums
+            if chance < 1:
+                chances[drawn] = (1 - chance) * sums
+    return chances[count]
 
 
 def holm(p: np.ndarray) -> np.ndarray:
