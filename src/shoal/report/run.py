@@ -196,7 +196,8 @@ def score_name(experiment: Mapping[str, Any]) -> str:
     """Name of the score of runs that are evaluated in episodes: the mean return, or that of an objective in its place."""
     fitness = inner(experiment, "fitness")
     objective = fitness.get("objective") or inner(experiment, "config").get("objective")  # of Shoal, or of a trainer
-    return f"{'negative ' * (fitness.get('direction') == 'minimize')}mean {objective or 'return'}"
+    sign = "negative " if fitness.get("direction") == "minimize" else ""
+    return f"{sign}mean {objective or 'return'}"
 
 
 class RunFiles:
