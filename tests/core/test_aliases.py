@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 from inspect import signature
+from typing import Any
 
 import pytest
 from support.messages import Said
@@ -18,6 +19,7 @@ from shoal.core.aliases import FLAGS, NOT_HERE
 from shoal.core.errors import BadInput, unknown
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.files import from_dict
+from shoal.methods.components import make_method
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -36,6 +38,28 @@ def test_answers_name_what_there_is(flag: str) -> None:
 )
 def test_agents_of_other_libraries(name: str, said: Said) -> None:
     said(unknown("agent", name, AGENTS))
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ({"num_samples": 8}, "population"),
+        ({"perturbation_interval": 8192}, "interval"),
+        ({"hyperparam_mutations": {}}, "space"),
+        ({"quantile_fraction": 0.25}, "method.select.bottom or method.select.top"),
+        ({"perturbation_factors": [0.8, 1.2]}, "method.explore.factors"),
+    ],
+    ids=str,
+)
+def test_settings_of_pbt_in_ray_tune(given: dict[str, Any], meant: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(f"did you mean {meant}?")):
+        from_dict(given)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("burn_in_period", "burn_in"), ("custom_explore_fn", "explore")])
+def test_options_of_pbt_in_ray_tune(name: str, meant: str) -> None:
+    with pytest.raises(BadInput, match=re.escape(f"did you mean {meant}?")):
+        make_method({"name": "pbt", name: 1})
 
 
 def test_alpha_is_the_temperature_of_sac() -> None:
