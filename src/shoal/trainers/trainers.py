@@ -36,7 +36,7 @@ class TrainerProcesses:
     """The processes in which trainers work."""
 
     count: int | None = None
-    """how many; by default one for every `threads` cores, and at most one for each member"""
+    """how many; by default cores divided by threads, at most one for each member"""
     threads: int = 1
     """threads of each"""
     gpus: tuple[int, ...] = ()
