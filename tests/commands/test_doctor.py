@@ -205,6 +205,15 @@ def test_the_time_of_a_run_without_evaluations_includes_the_final_ones(share: fl
     assert f"the whole run about {time}" in diagnostic.text
 
 
+@pytest.mark.parametrize(("share", "mark"), [(0.02, "✓"), (1.8, "!")], ids=["short episodes", "long episodes"])
+def test_what_evaluations_cost(share: float, mark: str, said: Said) -> None:
+    """The upper bound alone, 188 %, had a tick: what the dry run measures decides."""
+    plan = make_plan(replace(BASE, fitness=Fitness(episodes=2, step_limit=60)))
+    diagnostic = dry_run._evaluation(plan, share)
+    assert diagnostic.mark == mark
+    said(diagnostic.text)
+
+
 def test_exploitability_has_no_standard_error() -> None:
     """No episodes are played for it: it was told of two, with an error of 0."""
     plan = make_plan(replace(BASE, env="game:kuhn", config={}))
@@ -513,7 +522,18 @@ def test_a_sound_file(ask: Callable[..., Any], tmp_path: Path) -> None:
     code, said = ask(SOUND)
     assert code == 0, said
     assert "ready to run: shoal train e.yaml" in said
-    for topic in ("size", "devices", "memory", "disk", "selection", "evolution", "tuned", "time", "fitness"):
+    for topic in (
+        "size",
+        "devices",
+        "memory",
+        "disk",
+        "selection",
+        "evolution",
+        "tuned",
+        "time",
+        "evaluation",
+        "fitness",
+    ):
         assert f" {topic} " in said
     assert all(line[0] in "✓!" for line in said.splitlines()[:-1]), "in a pipe a finding is a line, however long"
     assert [p.name for p in tmp_path.iterdir()] == ["e.yaml"], "the doctor leaves nothing behind"

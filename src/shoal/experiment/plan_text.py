@@ -12,15 +12,19 @@ if TYPE_CHECKING:
 LONG = 2.0  # from this lengthening of training on, users are warned
 
 
-def evaluation(plan: Plan) -> str:
-    """The size of an evaluation; empty where there is none, or no limit of its episodes is known."""
+def evaluation(plan: Plan, seen: float | None = None) -> str:
+    """The size of an evaluation; empty where there is none, or no limit of its episodes is known.
+
+    seen: as a share of the steps of an interval, in a dry run
+    """
     kind, limit = plan.kind.compiled, plan.experiment.fitness.step_limit
     if kind is None or not (plan.steps and kind.environment.episode_limit) or plan.evaluation.source == "training":
         return ""
     limit = min(kind.environment.episode_limit, limit)
     episodes = plan.evaluation.episodes * plan.evaluation.purposes
     share = episodes * limit / plan.steps
-    return f"{episodes:,} episodes of at most {limit:,} steps: up to {share:.0%} of the steps of an interval"
+    early = "" if seen is None else f"{seen:.0%} in the dry run, "
+    return f"{episodes:,} episodes of at most {limit:,} steps: {early}up to {share:.0%} of the steps of an interval"
 
 
 def generation(plan: Plan) -> str:

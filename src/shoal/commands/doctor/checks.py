@@ -68,12 +68,6 @@ def size(plan: Plan) -> Iterator[Diagnostic]:
         yield report("interval", f"{e.interval:,} is rounded up to {steps:,}: whole rollouts of {rollout:,} steps")
 
 
-def evaluation(plan: Plan) -> Iterator[Diagnostic]:
-    """The cost of an evaluation, where episodes have a limit."""
-    if text := plan_text.evaluation(plan):
-        yield ok("evaluation", f"{text}; the report of the run estimates the evaluation noise")
-
-
 def warm_start(plan: Plan) -> Iterator[Diagnostic]:
     """The run whose weights members start from, if any."""
     try:

@@ -16,6 +16,7 @@ import numpy as np
 from shoal.commands.doctor.checks import Diagnostic, failure, ok, warning
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import Failed, Interrupted
+from shoal.experiment import plan_text
 from shoal.experiment.build import recipe_of
 from shoal.experiment.experiment import Stop, alone
 from shoal.experiment.plan import Plan
@@ -100,6 +101,8 @@ def dry_run(plan: Plan) -> Iterator[Diagnostic]:
     lengths = watch.events[-1].metrics.get("episode/length", np.zeros(0))
     length = float(np.nanmax(lengths)) if np.isfinite(lengths).any() else 0.0
     yield _speed(plan, rollouts, timings, made, evaluated, length)
+    if plan.steps and evaluated:
+        yield _evaluation(plan, evaluated * rollouts / (made * plan.iterations))
     if not plan.kind.sampled:
         yield from _noise(plan, rollouts, kind.agent.rollout_length, watch.events[-1])
 
@@ -138,6 +141,15 @@ def _speed(
     more = " while all members train, and longer with fewer" if longer > 0 else ""
     text = f"{duration(compiling)} to compile, then about {duration(generation)} per generation{more}"
     return ok("time", f"{text}, {training / generation:.0%} of it training; the whole run {most} {duration(total)}")
+
+
+def _evaluation(plan: Plan, share: float) -> Diagnostic:
+    """The steps of an evaluation as a share of those of an interval: in the dry run, and at most."""
+    text = plan_text.evaluation(plan, share) or f"{share:.0%} of the steps of an interval in the dry run"
+    if share <= 1:
+        return ok("evaluation", text)
+    advice = "Evaluations take more steps than training: lower fitness.episodes, or raise interval"
+    return warning("evaluation", f"{text}. {advice}")
 
 
 def _noise(plan: Plan, rollouts: int, rollout: int, event: Generation) -> Iterator[Diagnostic]:

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 CHECKS = (
     *(
         checks.size,
-        checks.evaluation,
         checks.warm_start,
         checks.run_dir,
         checks.devices,
