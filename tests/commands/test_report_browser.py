@@ -137,6 +137,14 @@ def test_every_section_fits(visit: Callable[..., Any], name: str, width: int) ->
     assert page.evaluate(mute) == []
 
 
+def test_the_navigation_wraps(visit: Callable[..., Any]) -> None:
+    """Links of the last sections were outside the window, without a scrollbar that leads to them."""
+    page = visit("small")
+    page.set_viewport_size({"width": 1000, "height": 900})
+    assert page.evaluate("document.querySelector('nav div').scrollWidth") <= 1000
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", others_slow(["small", "running", "diverged", "es", "dvd"], "diverged"))
 def test_text_can_be_read(visit: Callable[..., Any], scheme: str, name: str) -> None:
