@@ -36,14 +36,15 @@ def test_every_run_has_a_line(tmp_path: Path) -> None:
     score = f"{told['mean']:.4g} ± "
     for word in (
         "gymnax:CartPole-v1",
-        "pbt, ppo",
+        "  pbt     ",
+        "  ppo  ",
         score,
         f"{result['environment_steps']:,}",
         "done",
         result["provenance"]["date"][:10],
     ):
         assert word in lines["one"]
-    assert "independent, ppo" in lines["deep/two"]
+    assert "  independent  ppo  " in lines["deep/two"]
 
 
 def test_what_did_not_end_goes_on_or_was_stopped(tmp_path: Path) -> None:
@@ -113,6 +114,7 @@ def test_what_is_no_run_has_a_line_too(tmp_path: Path) -> None:
     assert "experiment.yaml is damaged" in lines["broken"]
     assert "experiment.yaml names no env" in lines["foreign"] and "None" not in lines["foreign"]
     assert "experiment.yaml holds no fields" in lines["empty"]
+    assert lines["empty"].split()[1:4] == ["–", "–", "–"]
 
 
 FILES = ("experiment.yaml", "result.json", "metrics.jsonl", "provenance.jsonl", ".lock")

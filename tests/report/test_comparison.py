@@ -42,10 +42,10 @@ def test_runs_are_told_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = json.loads(Path("one/result.json").read_text())
     mean, error = (result["champion"]["evaluation"][name] for name in ("mean", "standard_error"))
     rows = {row[0]: row for row in cells(page, "champions")[1:]}
-    assert float(rows["one"][3]) == pytest.approx(mean, rel=1e-3)
-    low, high = (float(end) for end in rows["one"][5].split(" to "))
+    assert float(rows["one"][4]) == pytest.approx(mean, rel=1e-3)
+    low, high = (float(end) for end in rows["one"][6].split(" to "))
     assert low == pytest.approx(mean - 1.96 * error, rel=1e-2) and high == pytest.approx(mean + 1.96 * error, rel=1e-2)
-    assert rows["three"][3] == "–" and rows["three"][-1] == "no result yet"
+    assert rows["three"][4] == "–" and rows["three"][-1] == "no result yet"
     curves = re.findall(r'<path class="curve c(\d)"', page)
     assert sorted(curves) == ["0", "0", "1", "1", "2", "2"], "two figures, each with a line for every run"
     assert re.findall(r'<path class="area faint c(\d)"', page) == ["0", "1", "2"], "a band over the members of each"
@@ -67,7 +67,7 @@ def test_scores_of_games_have_no_error(tmp_path: Path) -> None:
         (place / "result.json").write_text(json.dumps(result))
     assert shoal("compare", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "page.html").code == 0
     for row in cells((tmp_path / "page.html").read_text(), "champions")[1:]:
-        assert row[3:6] == ["-0.25", "–", "–"]
+        assert row[4:7] == ["-0.25", "–", "–"]
     listed = shoal("runs", tmp_path).out
     assert listed.count("-0.25") == 2 and "±" not in listed
 
@@ -91,12 +91,12 @@ def test_the_page_names_the_score(tmp_path: Path, fitness: tuple[dict, dict], wo
 
 
 def test_what_is_not_known_of_a_run_is_left_out(tmp_path: Path) -> None:
-    """A run without method.json was compared as ", ppo"; one without its experiment.yaml as "pbt, "."""
+    """Method and agent each have a column: a run without method.json was compared as ", ppo"."""
     for name, file in {"one": "method.json", "two": "experiment.yaml"}.items():
         (run(tmp_path / name) / file).unlink()
     assert shoal("compare", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "page.html").code == 0
-    rows = {row[0]: row[1:3] for row in cells((tmp_path / "page.html").read_text(), "champions")[1:]}
-    assert (rows["one"][1], rows["two"]) == ("ppo", ["–", "pbt"])
+    rows = {row[0]: row[1:4] for row in cells((tmp_path / "page.html").read_text(), "champions")[1:]}
+    assert (rows["one"][1:], rows["two"]) == (["–", "ppo"], ["–", "pbt", "–"])
     assert repr(load_run(tmp_path / "one")).endswith("one: 6 generations>")
 
 

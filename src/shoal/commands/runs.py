@@ -25,7 +25,7 @@ from shoal.run.lock import NAME as LOCK
 
 HOLDER = re.compile(r"process ([1-9][0-9]{0,8}) on (.+)")
 # The status may name a damaged file; the date is that of the last start or resume, UTC.
-COLUMNS = ("run", "environment", "method", "score", "steps", "status", "date")
+COLUMNS = ("run", "environment", "method", "agent", "score", "steps", "status", "date")
 LONGEST = 99  # characters of a cell that a file fills
 
 
@@ -71,12 +71,11 @@ def _read(run: Path, below: Path) -> tuple[str, ...]:
     champion = inner(result, "champion", "evaluation") or ({} if result else inner(latest, "champion"))
     mean, error = number(champion.get("mean", champion.get("fitness"))), number(champion.get("standard_error"))
     steps = number(result.get("environment_steps", latest.get("steps", 0)))
-    method, agent = experiment.get("method"), experiment.get("agent")
-    name = method.get("name") if isinstance(method, dict) else method
+    method = experiment.get("method")
+    names = (experiment.get("env"), method.get("name") if isinstance(method, dict) else method, experiment.get("agent"))
     return (
         str(run.relative_to(below) if run != below else run),
-        str(experiment.get("env", "")),
-        ", ".join(str(known) for known in (name, agent) if known),
+        *(str(name or "–") for name in names),
         text(mean) if champion.get("exact") is True or error != error else f"{text(mean)} ± {text(error)}",
         f"{steps:,.0f}" if steps == steps else "",
         files.problems[0] if files.problems else str(result.get("status") or holder),

@@ -20,7 +20,7 @@ from shoal.core.interrupts import DONE
 def runs(
     folder: Annotated[Path, Positional, flag("[DIR]", "the folder to search, with all its subfolders")] = Path("runs"),
 ) -> int:
-    """List the runs in a folder: environment, method, score, steps, status and date, the latest last."""
+    """List the runs in a folder: environment, method, agent, score, steps, status and date, the latest last."""
     from shoal.commands.runs import list_runs
 
     list_runs(folder, console())

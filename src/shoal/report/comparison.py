@@ -132,18 +132,19 @@ def _quartiles(run: Run) -> list[np.ndarray]:
 
 def _champions(runs: dict[str, Run]) -> list[list[str]]:
     """The heads of the table, and a row for each run."""
-    rows = [["run", "environment", "method", "score", "standard error", "95 % interval", "steps", "time", "status"]]
+    rows = [
+        ["run", "environment", "method", "agent", "score", "standard error", "95 % interval", "steps", "time", "status"]
+    ]
     for path, run in runs.items():
         mean = number(run.tested.get("mean"))
         error = np.nan if run.exact else number(run.tested.get("standard_error"))  # nothing is played for it
         ends = f"{text(mean - 1.96 * error)} to {text(mean + 1.96 * error)}"
         steps = number(run.result.get("environment_steps", run.latest.get("steps")))
         seconds = number(run.result.get("seconds", inner(run.latest, "timing").get("seconds")))
-        who = ", ".join(str(name) for name in (run.method.name, run.experiment.get("agent")) if name) or "–"
+        names = (run.experiment.get("env"), run.method.name, run.experiment.get("agent"))
         score = [text(mean), text(error), ends if error == error else "–"]
         made = f"{steps:,.0f}" if steps == steps else "–"
         status = str(run.result.get("status", "no result yet"))
-        env = str(run.experiment.get("env", "–"))
-        row = [path, env, who, *score, made, duration(seconds), status]
+        row = [path, *(str(name or "–") for name in names), *score, made, duration(seconds), status]
         rows.append([escape(word) for word in row])
     return rows
