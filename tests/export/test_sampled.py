@@ -163,6 +163,23 @@ def test_random_numbers_that_a_file_cannot_hold(act: Callable, said: Said) -> No
     said(error.value)
 
 
+@jax.jit
+def _normal(obs: jax.Array) -> jax.Array:
+    """A function of the user's, with the name of one of `jax.random`."""
+    return 2 * obs
+
+
+def test_a_function_with_the_name_of_a_draw_takes_no_numbers() -> None:
+    obs = jax.ShapeDtypeStruct((4, 3), np.float32)
+
+    def act(obs: jax.Array, key: jax.Array) -> jax.Array:
+        return _normal(obs) + jax.random.uniform(key, obs.shape)
+
+    assert [*numbers_of(4, act, obs)] == ["uniform"]
+    found = with_numbers(act)(np.ones((4, 3), np.float32), {"uniform": np.zeros((4, 3), np.float32)})
+    np.testing.assert_array_equal(found, np.full((4, 3), 2, np.float32))
+
+
 def test_the_command(tmp_path: Path) -> None:
     run = train(tiny(tmp_path / "run", generations=1)).run_dir
     done = shoal("export", run, tmp_path / "policy.onnx", "--stochastic")

@@ -107,10 +107,19 @@ def _count(step: Any) -> int:
     return math.prod(step.outvars[0].aval.shape[1:])
 
 
+def _is_key(x: Any) -> bool:
+    return jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.prng_key)
+
+
+def _is_draw(step: Any) -> bool:
+    """True for functions of `jax.random`, which take a key; one of the user's may have the same name."""
+    return step.params.get("name") in DRAWS and any(map(_is_key, step.invars))
+
+
 def _draws(program: Any) -> Iterator[Any]:
     """The operations of a program that draw, in order."""
     for step in program.eqns:
-        if step.params.get("name") in DRAWS:
+        if _is_draw(step):
             yield step
         elif inner := called(step):
             yield from _draws(inner[0])
@@ -125,12 +134,12 @@ def _run(program: Any, constants: Sequence[Any], inputs: Sequence[Any], take: Ca
 
     for step in program.eqns:
         given = [read(x) for x in step.invars]
-        if step.params.get("name") in DRAWS:
+        if _is_draw(step):
             made_of, bounds = DRAWS[step.params["name"]][1], [x for x in given if x is not None]
             made = [made_of(take(step), *bounds).astype(step.outvars[0].aval.dtype)]
         elif inner := called(step):
             made = _run(*inner, given, take)
-        elif all(jax.dtypes.issubdtype(x.aval.dtype, jax.dtypes.prng_key) for x in step.outvars):
+        elif all(map(_is_key, step.outvars)):
             made = [None] * len(step.outvars)
         elif any(x is None for x in given):
             raise BadInput("its policy draws random numbers that are neither uniform, normal nor categorical")
