@@ -81,7 +81,11 @@ class Graph:
         sides = [n if isinstance(n, int) else -1 for n in shape]
         if sides.count(-1) > 1:
             raise Unsupported("a shape with two sides that depend on the batch")
-        return Known(x.array.reshape(sides), x.name) if isinstance(x, Known) else self.add("Reshape", x, sides)
+        if isinstance(x, Known):
+            return Known(x.array.reshape(sides), x.name)
+        if 0 in sides:  # it would keep the length of the input
+            raise Unsupported("an array without elements")
+        return self.add("Reshape", x, sides)
 
     def transpose(self, x: Value, axes: Sequence[int]) -> Value:
         """Transpose to this order of axes."""

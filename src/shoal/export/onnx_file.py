@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
@@ -52,7 +53,7 @@ def write_onnx(champion: Champion, file: Path, measured: Champion | None = None,
 
 
 def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
-    """The ONNX model. Raises Unsupported for an operation that ONNX cannot hold."""
+    """The ONNX model. Raises Unsupported for an operation that ONNX cannot hold, and BadInput for types that it has not."""
     assert champion.spec is not None
     space, inputs = champion.spec.action, program.obs | program.state | program.numbers
     first = next(iter(inputs))
@@ -79,8 +80,18 @@ def model_of(program: PolicyProgram, champion: Champion) -> onnx.ModelProto:
     opset = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(made, opset_imports=opset, ir_version=IR, producer_name="shoal")
     helper.set_model_props(model, metadata(champion))
-    onnx.checker.check_model(model, full_check=True)
+    with _refused("ONNX does not allow it"):  # such as `and` of integers
+        onnx.checker.check_model(model, full_check=True)
     return model
+
+
+@contextmanager
+def _refused(why: str) -> Iterator[None]:
+    """Raise BadInput for any error of onnx and onnxruntime, which have many kinds."""
+    try:
+        yield
+    except Exception as error:
+        raise BadInput(f"not written: {why}: {' '.join(str(error).split())[:200]}") from error
 
 
 def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
@@ -97,10 +108,9 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
         reach = np.abs(ends).max(axis=0).astype(np.float64).clip(np.finfo(np.float32).tiny)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    try:
+    options.log_severity_level = 4  # its errors are raised
+    with _refused("onnxruntime cannot run it"):
         session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has many kinds
-        raise BadInput(f"not written: onnxruntime cannot run it: {' '.join(str(error).split())[:200]}") from error
     outputs, random = [x.name for x in session.get_outputs()], np.random.default_rng(0)
     taken, sampled = {x.name for x in session.get_inputs()}, jax.jit(with_numbers(champion.policy.act_stochastic))
     off: list[np.ndarray] = []
@@ -112,7 +122,8 @@ def compare(data: bytes, program: PolicyProgram, champion: Champion) -> float:
                 name: GENERATORS[name](random, (batch, x.shape[1]), np.float32) for name, x in program.numbers.items()
             }
             given = {name: x for name, x in (by_path("obs", obs) | carried | numbers).items() if name in taken}
-            found = dict(zip(outputs, session.run(outputs, given), strict=True))
+            with _refused("onnxruntime cannot run it"):
+                found = dict(zip(outputs, session.run(outputs, given), strict=True))
             carried = {name: found[f"next_{name}"] for name in carried}
             if numbers:
                 state = champion.policy.carry((batch,)) if state is None else state

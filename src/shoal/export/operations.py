@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from jax.extend.core import Literal
+from jax.lax import GatherScatterMode
 
-from shoal.export.graph import Graph, Known, Unsupported, Value, Wire, element
+from shoal.export.elementwise import ELEMENTWISE
+from shoal.export.graph import Graph, Known, Unsupported, Value, element
 from shoal.export.sampling import called
 
 SAME_NUMBERS = ("broadcast_in_dim", "reshape", "squeeze", "transpose")  # the same elements in another order or shape
@@ -44,41 +46,6 @@ def translate(graph: Graph, program: Any, constants: Sequence[Value], inputs: Se
             raise Unsupported(f"the operation {kind}")
         values.update(zip(step.outvars, made if isinstance(made, list) else [made], strict=True))
     return [read(x) for x in program.outvars]
-
-
-def _together(step: Any, values: Sequence[Value]) -> Sequence[Value]:
-    """Inputs of a node that broadcasts; one of them has the full shape."""
-    narrow = [x.narrow if isinstance(x, Wire) and x.narrow is not None else x for x in values]
-    whole = [var.aval.shape == step.outvars[0].aval.shape for var in step.invars]
-    return narrow if any(n is x and w for n, x, w in zip(narrow, values, whole, strict=True)) else values
-
-
-def _each(operation: str, **attributes: Any) -> Callable:
-    """An elementwise operation of ONNX."""
-    return lambda graph, step, *values: graph.add(operation, *_together(step, values), **attributes)
-
-
-def _like(step: Any, number: float) -> np.ndarray:
-    return np.asarray(number, step.invars[0].aval.dtype)
-
-
-def _cast(graph: Graph, step: Any, x: Value) -> Value:
-    new = step.params["new_dtype"]
-    return x if step.invars[0].aval.dtype == new else graph.add("Cast", x, to=element(new))
-
-
-def _power(graph: Graph, step: Any, x: Value) -> Value:
-    y = step.params["y"]
-    return graph.add("Mul", x, x) if y == 2 else graph.add("Pow", x, _like(step, y))
-
-
-def _choose(graph: Graph, step: Any, which: Value, *cases: Value) -> Value:
-    if len(cases) != 2 or step.invars[0].aval.dtype != bool:
-        raise Unsupported("the operation select_n of more than two cases")
-    known = which.narrow if isinstance(which, Wire) else which
-    if isinstance(known, Known) and np.unique(known.array).size == 1:  # such as: has it been trained yet?
-        return cases[int(known.array.flat[0])]
-    return graph.add("Where", *_together(step, (which, cases[1], cases[0])))
 
 
 def _broadcast(graph: Graph, step: Any, x: Value, *sizes: Value) -> Value:
@@ -138,17 +105,35 @@ def _pick(graph: Graph, step: Any, x: Value, where: Value) -> Value:
     along, shape = step.params["dimension_numbers"].start_index_map, step.invars[0].aval.shape
     if not isinstance(where, Known) or where.array.shape != (len(along),):
         raise Unsupported("the operation gather")
-    first = dict(zip(along, where.array.tolist(), strict=True))
-    sizes = enumerate(step.params["slice_sizes"])
-    parts = [(first.get(axis, 0), first.get(axis, 0) + size, 1) for axis, size in sizes]
+    first, sizes = [0] * len(shape), step.params["slice_sizes"]
+    for axis, index in zip(along, where.array.tolist(), strict=True):
+        last = shape[axis] - sizes[axis]
+        if not isinstance(last, int):
+            raise Unsupported("the operation gather of a batch")
+        first[axis] = min(max(index, 0), last)
+        if first[axis] != index and step.params["mode"] != GatherScatterMode.CLIP:
+            raise Unsupported("the operation gather out of bounds")
+    parts = [(first[axis], first[axis] + size, 1) for axis, size in enumerate(sizes)]
     return graph.reshape(_cut(graph, x, shape, parts), step.outvars[0].aval.shape)
 
 
 def _reduce(operation: str) -> Callable:
-    return lambda graph, step, x: graph.add(operation, x, axes=list(step.params["axes"]), keepdims=0)
+    """Reduce over some axes; to ONNX no axes would be all of them."""
+
+    def add(graph: Graph, step: Any, x: Value) -> Value:
+        axes = list(step.params["axes"])
+        if not axes:
+            return x
+        if operation == "ReduceSum":  # it takes them as an input since opset 13
+            return graph.add(operation, x, axes, keepdims=0)
+        return graph.add(operation, x, axes=axes, keepdims=0)
+
+    return add
 
 
 def _all(graph: Graph, step: Any, x: Value) -> Value:
+    if step.invars[0].aval.dtype != bool:
+        raise Unsupported("the operation reduce_and of integers")
     least = _reduce("ReduceMin")(graph, step, graph.add("Cast", x, to=element(np.int32)))
     return graph.add("Cast", least, to=element(np.bool_))
 
@@ -162,6 +147,16 @@ def _largest(graph: Graph, step: Any, x: Value) -> Value:
 
 
 def _product(graph: Graph, step: Any, a: Value, b: Value) -> Value:
+    """A product of tensors, in a type that holds its inputs and its result, such as int32 for two of int8."""
+    types = [x.aval.dtype for x in (*step.invars, *step.outvars)]
+    if len({*types}) > 1:
+        wide = element(np.result_type(*types))
+        made = _of_one_type(graph, step, *(graph.add("Cast", x, to=wide) for x in (a, b)))
+        return graph.add("Cast", made, to=element(types[-1]))
+    return _of_one_type(graph, step, a, b)
+
+
+def _of_one_type(graph: Graph, step: Any, a: Value, b: Value) -> Value:
     (of_a, of_b), (batch_a, batch_b) = step.params["dimension_numbers"]
     left, right = (len(x.aval.shape) for x in step.invars)
     if not batch_a and right == 2 and tuple(of_a) == (left - 1,) and tuple(of_b) == (0,) and left > 1:
@@ -177,8 +172,8 @@ def _product(graph: Graph, step: Any, a: Value, b: Value) -> Value:
 
 def _convolve(graph: Graph, step: Any, x: Value, kernel: Value) -> Value:
     p = step.params
-    if any(n != 1 for n in p["lhs_dilation"]) or p["batch_group_count"] != 1:
-        raise Unsupported("the operation conv_general_dilated, transposed")
+    if any(n != 1 for n in p["lhs_dilation"]) or p["batch_group_count"] != 1 or not p["padding"]:
+        raise Unsupported("the operation conv_general_dilated, transposed or without a window")
     of_x, of_kernel, of_result = p["dimension_numbers"]
     begins, ends = zip(*p["padding"], strict=True)
     y = graph.add(
@@ -193,25 +188,9 @@ def _convolve(graph: Graph, step: Any, x: Value, kernel: Value) -> Value:
     return graph.transpose(y, np.argsort(of_result).tolist())
 
 
-SAME_NAME = "add sub mul div max min neg abs exp log tanh sqrt sin cos erf sign floor ceil pow and or xor not round"
-COMPARISONS = {"eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual"}
 OPERATIONS: dict[str, Callable] = {
-    **{name: _each(name.title()) for name in SAME_NAME.split()},
-    **{name: _each(operation) for name, operation in COMPARISONS.items()},
-    **dict.fromkeys(("stop_gradient", "copy"), lambda graph, step, x: x),
+    **ELEMENTWISE,
     **dict.fromkeys(("reshape", "squeeze", "expand_dims"), _reshape),
-    "logistic": _each("Sigmoid"),
-    "rem": _each("Mod", fmod=1),
-    "ne": lambda graph, step, a, b: graph.add("Not", graph.add("Equal", *_together(step, (a, b)))),
-    "square": lambda graph, step, x: graph.add("Mul", x, x),
-    "rsqrt": lambda graph, step, x: graph.add("Reciprocal", graph.add("Sqrt", x)),
-    "expm1": lambda graph, step, x: graph.add("Sub", graph.add("Exp", x), _like(step, 1)),
-    "log1p": lambda graph, step, x: graph.add("Log", graph.add("Add", x, _like(step, 1))),
-    "integer_pow": _power,
-    "clamp": lambda graph, step, low, x, high: graph.add("Min", graph.add("Max", x, low), high),
-    "select_n": _choose,
-    "is_finite": lambda graph, step, x: graph.add("Not", graph.add("Or", graph.add("IsInf", x), graph.add("IsNaN", x))),
-    "convert_element_type": _cast,
     "broadcast_in_dim": _broadcast,
     "transpose": lambda graph, step, x: graph.transpose(x, step.params["permutation"]),
     "concatenate": lambda graph, step, *values: graph.add("Concat", *values, axis=step.params["dimension"]),
@@ -220,7 +199,7 @@ OPERATIONS: dict[str, Callable] = {
     "slice": _slice,
     "pad": _pad,
     "gather": _pick,
-    "reduce_sum": lambda graph, step, x: graph.add("ReduceSum", x, step.params["axes"], keepdims=0),
+    "reduce_sum": _reduce("ReduceSum"),
     "reduce_max": _reduce("ReduceMax"),
     "reduce_min": _reduce("ReduceMin"),
     "reduce_and": _all,
