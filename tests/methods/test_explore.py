@@ -80,6 +80,17 @@ def test_mutate_discount_does_so_to_one_minus_x():
     assert stats.kstest((factors - 1.1) / 0.1, "uniform").pvalue > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("explorer", "stays"), [(Perturb(resample_probability=0.25), 0.25 / 3), (Mutate(mutation_rate=0.25), 0.75)]
+)
+def test_every_other_choice_is_as_likely(explorer, stays):
+    """Whether one changes at all says nothing of what it changes to."""
+    x = explored(explorer, Range(choices=(1.0, 2.0, 4.0)), 2.0)
+    assert [np.mean(x == choice) for choice in (1, 2, 4)] == pytest.approx(
+        [(1 - stays) / 2, stays, (1 - stays) / 2], abs=0.03
+    )
+
+
 # -------------------------------------------------------------------------------------------- gaussian
 
 
