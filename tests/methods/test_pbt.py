@@ -148,6 +148,15 @@ def test_who_diverges_copies_before_it_may_otherwise():
     assert decision.hyper["discount"][0] != stats.hyper["discount"][3]
 
 
+def test_every_worker_has_members_with_the_defaults():
+    """The first of its population, whose uids go on where those of another worker end."""
+    method = Pbt(select=select.Truncation(), explore=explore.Perturb(), default_members=0.25)
+    assert np.flatnonzero(method.holds_defaults(np.arange(24), 8)).tolist() == [0, 1, 8, 9, 16, 17]
+    search = SearchSpace({"learning_rate": SPACE["learning_rate"]}, {"learning_rate": 3e-4}, {})
+    rates = method.evolver(search, 8).init((0, 0), np.arange(8, 16))[1]["learning_rate"]
+    assert (rates == np.float32(3e-4)).tolist() == [True, True] + [False] * 6
+
+
 def test_keep_is_the_control():
     stats = population(fitness=[np.nan, 1, 2, 3])
     decision = decide(keep(SPACE, START), stats)
