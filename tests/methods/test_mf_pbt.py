@@ -57,6 +57,12 @@ def test_a_round_of_both() -> None:
     }
 
 
+def test_who_is_as_fast_gives_no_hyperparameters() -> None:
+    """But the best of the own sub-population does, with the weights of 1 and 3."""
+    found = decide(FITNESS, 0, (1, 1))
+    assert (found[8], found[10]) == ((1, 1.0), (3, 1.0))
+
+
 def test_equal_fitness_is_decided_by_lot() -> None:
     """Over many keys everybody gives, and everybody takes."""
     evolver, equal, everybody = (
@@ -80,8 +86,9 @@ def test_what_it_tells_of_its_rounds() -> None:
 
 
 def test_outsiders_that_are_no_better_are_left() -> None:
-    """Each takes the next of them, in order, so that one that is worse ends nothing for others above it."""
-    fitness = [100.0, 65, 90, 15, 80, 14, 70, 13, 60, 12, 50, 11, 40, 10, 30, 9]
+    """Each takes the next of them, in order, so that one that is worse ends nothing for others above it. Equal is not
+    better: uid 3 is worth as much as uid 10."""
+    fitness = [100.0, 65, 90, 50, 80, 14, 70, 13, 60, 12, 50, 11, 40, 10, 30, 9]
     found = decide(fitness, 0, (1, 5))
     assert (found[8], found[10]) == ((1, 2.0), (10, 11.0))
 
