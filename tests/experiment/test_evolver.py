@@ -101,6 +101,14 @@ def test_a_diverged_member_copies_another_one():
     assert evolver.ask()[1]["copy_from"] == 2
 
 
+@pytest.mark.parametrize(("ahead", "copied"), [(2.2, None), (2.4, 1)])
+def test_the_t_test_is_that_of_the_returns(ahead, copied):
+    """Five returns whose variance is 2.5, as of a sample: t is what the other is ahead, and 2.306 is needed."""
+    evolver = Evolver(SPACE, 2, select="t_test")
+    evolver.tell({0: range(5), 1: np.arange(5) + ahead})
+    assert evolver.ask()[0]["copy_from"] == copied
+
+
 @pytest.mark.parametrize(
     "options",
     [
