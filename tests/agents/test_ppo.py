@@ -40,6 +40,18 @@ def test_zero_epochs_learn_nothing():
     np.testing.assert_array_equal(flat(end.learned.params), flat(start.learned.params))
 
 
+def test_epochs_are_rounded():
+    """As explorers may leave them between two whole numbers."""
+    agent = linear("discrete", clip_value_loss=True, normalize_advantages=True)
+    rollout, start = Reference(agent, "discrete", True, True).rollout, begin(agent)
+    two, more, less = (
+        flat(agent.update(start, hyper(agent, epochs=x), rollout, jax.random.key(0))[0].learned.params)
+        for x in (2, 1.6, 2.4)
+    )
+    np.testing.assert_array_equal(more, two)
+    np.testing.assert_array_equal(less, two)
+
+
 def test_minibatches():
     """Each with its own mean and deviation of advantages, and in another order in every epoch."""
     agent = linear("discrete", num_minibatches=4)
