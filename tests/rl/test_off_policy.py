@@ -158,6 +158,15 @@ def test_every_update_has_a_batch_and_noise_of_its_own():
 # ----------------------------------------------------------------------------------------------- memory
 
 
+def test_episodes_that_a_resumed_run_does_not_go_on_with_end_where_it_was_stopped():
+    """No transition leads from the last step before to the first one of other episodes."""
+    living = life()
+    living.round(), living.round()
+    living.member = living.agent.end_episodes(living.member)
+    living.round()
+    assert living.round().replay_buffer.steps.truncated[:4, 0].tolist() == [False, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("capacity", "rollout", "environments", "slots"), [(64, 1, 2, 32), (65, 1, 2, 33), (7, 3, 2, 6), (1, 4, 2, 4)]
 )
