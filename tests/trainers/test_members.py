@@ -158,16 +158,23 @@ def test_the_display_names_what_is_given_as_an_object(tmp_path: Path, capsys: py
 
 
 def test_no_seed_of_a_champions_test_has_selected_anybody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor has `shoal evaluate` any of them: three generations, final selection, final evaluation, and the command."""
-    played: list[list[int]] = []
-    evaluate = RemoteTrainer.evaluate
+    """Nor has `shoal evaluate` any of them: three generations, final selection, final evaluation, and the command. Of each
+    member every interval has a seed of its own."""
+    played, trained = list[list[int]](), list[int]()
+    evaluate, teach = RemoteTrainer.evaluate, RemoteTrainer.train
 
     def watched(self: RemoteTrainer, seeds: Sequence[int]) -> np.ndarray:
         played.append(list(seeds))
         return evaluate(self, seeds)
 
+    def taught(self: RemoteTrainer, seed: int, steps: int) -> Any:
+        trained.append(seed)
+        return teach(self, seed, steps)
+
     monkeypatch.setattr(RemoteTrainer, "evaluate", watched)
+    monkeypatch.setattr(RemoteTrainer, "train", taught)
     train(bandit(tmp_path / "r", **FEW | {"generations": 3, "final_episodes": 8}))
+    assert len(trained) == len({*trained}) == 2 * 3
     assert shoal("evaluate", tmp_path / "r", "--episodes", 4, "--trust-code").code == 0
     assert played[0:6:2] == played[1:6:2], "both members play the same"
     assert played[6] == played[7], "both candidates, too"
