@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -12,6 +13,8 @@ from shoal.core.candidates import Candidates
 from shoal.core.population import PopulationStats
 from shoal.core.trend import Trend
 from shoal.distributed.synchronous import KnownMembers
+from shoal.environments.levels import Levels
+from shoal.experiment.experiment import Experiment
 from shoal.members.protocol import Outcome
 from shoal.run import race
 
@@ -92,6 +95,28 @@ def test_a_race_is_among_those_whose_rank_is_in_doubt(monkeypatch: pytest.Monkey
     assert after.members.tie_breaker is not None and after.members.tie_breaker.tolist() == [1.0, 1.5, 5.5]
     assert [stats.fitness.tolist() for stats in seen] == [[0, 2, 1], [0, 1, 2]]
     state.shard.count_evaluation.assert_called_once_with(16)
+
+
+def test_every_race_has_episodes_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In each round and generation, on the levels that give the fitness: none that is to test the champion decides."""
+    monkeypatch.setattr(race, "Policy", MagicMock())
+    monkeypatch.setattr(race, "of_row", MagicMock())
+    members, asked = successes([3, 2, 1], [0, 0, 0])._replace(tie_breaker=None), list[tuple[Any, int, str]]()
+
+    def test(policies: Any, key: Any, episodes: int, levels: str) -> Outcome:
+        asked.append((key, episodes, levels))
+        return Outcome(np.zeros((len(policies), episodes)), 0)
+
+    for levels in (None, Levels()):
+        for generation in range(2):
+            c, state = MagicMock(), MagicMock()
+            c.experiment, c.plan.evaluation.episodes = Experiment(levels=levels), EPISODES
+            c.plan.evolver.in_doubt = lambda state, stats, round_: np.arange(2 * (round_ < 2))
+            state.done, state.shard.test = generation, test
+            race.after_race(c, state, KnownMembers(members, members, {}, 0, False, 0.0))
+    assert [x for _, _, x in asked] == ["test"] * 4 + ["validation"] * 4
+    assert {episodes for _, episodes, _ in asked} == {EPISODES * 3 // 2}
+    assert len({key for key, _, _ in asked}) == 4
 
 
 def test_what_breaks_ties_improves_while_the_fitness_does_not_differ() -> None:
