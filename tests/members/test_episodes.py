@@ -1,11 +1,13 @@
 """Counting episodes, against NumPy over all of them."""
 
+from typing import Any
 from unittest.mock import MagicMock
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from shoal.core.types import RunProgress
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.episodes import (
     PlayedEpisodes,
@@ -21,6 +23,7 @@ from shoal.members.rollouts.episodes import (
 )
 from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.sampled import SampledShard
+from shoal.rl.schedules import share_done
 
 
 @pytest.mark.parametrize(
@@ -122,3 +125,20 @@ def test_every_step_counts():
     SampledShard.evaluate(mean, 0)
     np.testing.assert_array_equal(mean._steps, [of_each] * 4)
     mean.count_evaluation.assert_called_once_with(of_each)
+
+
+def test_schedules_of_sampled_members_go_on_by_the_parts_of_an_interval() -> None:
+    """However many updates these make: here 8, in three calls, of 100 parts. The run is then as far as after the 100."""
+    calls: list[tuple[RunProgress, int, int]] = []
+
+    def improve(population: Any, sums: Any, key: Any, progress: RunProgress, done: Any, count: Any) -> Any:
+        calls.append((progress, int(done), int(count)))
+        return population, sums
+
+    shard = MagicMock(uid=np.arange(2), hyper={}, _key=lambda *_: (0,), _names=[], _improve=improve)
+    shard._learner.stored, shard._learner.updates.return_value = False, 8
+    shard._steps = shard._new_steps = np.zeros(2)
+    SampledShard.train(shard, 0, 100, 30, RunProgress(*np.float32([50, 1, 400])))
+    assert [(done, count) for _, done, count in calls] == [(0, 3), (3, 3), (6, 2)]
+    for progress, done, count in calls:
+        np.testing.assert_allclose(share_done(progress, np.int32(done + count - 1)), (50 + 12.5 * (done + count)) / 400)

@@ -7,6 +7,7 @@ that is learned from.
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,13 @@ from support.clocked import clocked
 from support.runs import record, rows, tiny
 
 from shoal.core.space import Range
+from shoal.core.types import RunProgress
+from shoal.environments.evaluation import EvaluationConfig
+from shoal.experiment.plan import make_closed_plan
+from shoal.members.protocol import Setup
+from shoal.members.shards import InTurn
 from shoal.records.callback import Callback
+from shoal.rl.schedules import share_done
 from shoal.run.train import resume, train
 
 OWN = {"agent": clocked, "config": {}, "interval": 8, "method": "independent", "space": {}}  # two updates an interval
@@ -86,6 +93,15 @@ def test_of_members_that_live_on_it_is_the_share_of_their_own_steps(tmp_path: Pa
     )
 
 
+def test_the_progress_that_members_who_live_on_are_given() -> None:
+    """Of the same run by its plan alone: 2 of its last member's 14 updates lie in the first generation, 4 in the second."""
+    halving = {"name": "successive_halving", "rungs": [1 / 3, 2 / 3]}
+    plan = make_closed_plan(tiny(None, **OWN | {"generations": 3, "method": halving}))
+    found = [plan.progress_before(generation, members, 0, 0.0) for generation, members in enumerate((4, 2, 1))]
+    np.testing.assert_allclose([x.done / x.total for x in found], np.array([0, 2, 6]) / 14, rtol=1e-6)
+    np.testing.assert_allclose([x.per_iteration / x.total for x in found], 1 / 14, rtol=1e-6)
+
+
 def test_with_a_budget_it_is_the_share_that_is_spent(tmp_path: Path) -> None:
     """Evaluations included: a generation begins where those before it have ended. Nothing is left beyond the budget."""
     path = run(tmp_path / "a", budget=1400)
@@ -99,6 +115,25 @@ def test_with_a_budget_it_is_the_share_that_is_spent(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_shards_that_take_turns_have_the_same_progress(tmp_path: Path) -> None:
     np.testing.assert_array_equal(rates(run(tmp_path / "a", shards=2)), rates(run(tmp_path / "b")))
+
+
+def test_structures_with_shorter_rollouts_follow_the_same_schedule() -> None:
+    """They make more updates, each of which is less of the run: two to one here, as many steps in all."""
+    calls: list[tuple[int, RunProgress]] = []
+
+    def learns(uid: np.ndarray) -> Any:
+        def train(generation: int, iterations: int, chunk: int, progress: RunProgress) -> Any:
+            calls.append((iterations, progress))
+            return {"loss": np.zeros(len(uid))}
+
+        return SimpleNamespace(uid=uid, train=train, to_device=lambda: None)
+
+    shards = [learns(np.arange(2)), learns(np.arange(2, 3))]
+    InTurn(shards, Setup(0, EvaluationConfig()), rates=[2, 1]).train(0, 4, 2, RunProgress(*np.float32([10, 1, 20])))
+    assert [iterations for iterations, _ in calls] == [8, 4]
+    made = [[float(share_done(progress, np.int32(i))) for i in range(n)] for n, progress in calls]
+    np.testing.assert_allclose(made[1], (10 + np.arange(1, 5)) / 20, rtol=1e-6)
+    np.testing.assert_allclose(made[0], (10 + np.arange(1, 9) / 2) / 20, rtol=1e-6)
 
 
 def test_pbt_tunes_the_initial_value_and_the_schedule_keeps_its_phase(tmp_path: Path) -> None:
