@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from shoal.core.errors import BadInput
 from shoal.core.interrupts import Interrupted
 from shoal.core.keys import derive
 from shoal.core.run_files import FINAL_SELECTION
+from shoal.environments.evaluation import EvaluationConfig
 from shoal.experiment.experiment import ExchangeSettings, Experiment, Fitness
 from shoal.members.acting import Policy
 from shoal.members.compiled import CompiledTester
@@ -33,6 +35,7 @@ from shoal.report.page import write_report
 from shoal.report.workspace import read_workspace
 from shoal.run.champion import load_champion
 from shoal.run.final_selection import FIRST, episodes_of, places, select_champion, sequential_halving
+from shoal.run.loop import _episode_length
 from shoal.run.train import resume, train
 from shoal.run.workspace_selection import best_of_workers
 
@@ -108,6 +111,21 @@ def test_episodes_are_a_share_of_the_steps() -> None:
     assert episodes_of(e, 10_000_000, 50.0) == 4_000
     assert episodes_of(e, 10_000, 50.0) == 100, "and at least those of the final evaluation"
     assert episodes_of(e, 10_000_000, 0.0) == 100, "where trainers tell no steps"
+
+
+@pytest.mark.parametrize(
+    ("source", "levels", "length"), [("training", {}, 20), ("evaluation", {}, 8), ("evaluation", {"train": (0, 1)}, 4)]
+)
+def test_the_length_of_an_episode_is_that_of_those_which_gave_the_fitness(
+    source: Any, levels: Any, length: int
+) -> None:
+    """In a generation of 100 steps and 40 of evaluations, five episodes: of training, of evaluations, and as many on train
+    levels again."""
+    c, state, shared = MagicMock(), MagicMock(steps=300, evaluation_steps=10), MagicMock(evaluation_steps=50)
+    c.plan.evaluation, c.experiment.fitness.source = EvaluationConfig(source, levels=levels), source
+    for episodes, expected in (([2, 3], length), ([0, 0], 0)):
+        shared.stats.episodes = np.array(episodes)
+        assert _episode_length(c, state, shared, 400) == expected
 
 
 def test_it_beats_the_highest_fitness() -> None:
