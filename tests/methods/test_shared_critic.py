@@ -67,10 +67,14 @@ STORE = jax.jit(ring.store)
 
 
 @functools.cache
-def made_cem(trained: int | None = 2) -> SearchLearner:
+def made_cem_of(trained: int) -> SearchLearner:
     made = CemRl(trained).learner(td3(SPEC, **SETTINGS | {"buffer_size": 20}), N)
     jitted = {name: jax.jit(getattr(made, name)) for name in ("improve", "watch")}
     return made._replace(init=jax.jit(made.init), **jitted)
+
+
+def made_cem(trained: int = 2) -> SearchLearner:
+    return made_cem_of(trained)
 
 
 def watched(made: SearchLearner, population: Population) -> Population:
@@ -81,7 +85,6 @@ def watched(made: SearchLearner, population: Population) -> Population:
     return population._replace(shared=population.shared._replace(replay_buffer=memory))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trained", others_slow([1, 2, 3], 2))
 def test_members_that_are_not_trained_stay_as_they_are(trained):
     made = made_cem(trained=trained)
@@ -101,7 +104,6 @@ def test_members_that_are_not_trained_stay_as_they_are(trained):
         assert np.isfinite(x[:trained]).all() and np.isnan(x[trained:]).all() and x.shape == (N,)
 
 
-@pytest.mark.slow
 def test_an_actor_that_diverges_does_not_take_the_critics_along():
     """Nor the other actors; its own share of the batch is left out of what the critics learn from."""
     made = made_cem()
