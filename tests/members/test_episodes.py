@@ -1,13 +1,11 @@
 """Counting episodes, against NumPy over all of them."""
 
-from typing import Any
 from unittest.mock import MagicMock
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from shoal.core.types import RunProgress
 from shoal.members.gradient_trained import GradientTrainedShard
 from shoal.members.rollouts.episodes import (
     PlayedEpisodes,
@@ -23,7 +21,6 @@ from shoal.members.rollouts.episodes import (
 )
 from shoal.members.rollouts.host_episodes import HostEpisodes
 from shoal.members.sampled import SampledShard
-from shoal.rl.schedules import share_done
 
 
 @pytest.mark.parametrize(
@@ -125,46 +122,3 @@ def test_every_step_counts():
     SampledShard.evaluate(mean, 0)
     np.testing.assert_array_equal(mean._steps, [of_each] * 4)
     mean.count_evaluation.assert_called_once_with(of_each)
-
-
-def test_schedules_of_sampled_members_go_on_by_the_parts_of_an_interval() -> None:
-    """However many updates these make: here 8, in three calls, of 100 parts. The run is then as far as after the 100."""
-    calls: list[tuple[RunProgress, int, int]] = []
-
-    def improve(population: Any, sums: Any, key: Any, progress: RunProgress, done: Any, count: Any) -> Any:
-        calls.append((progress, int(done), int(count)))
-        return population, sums
-
-    shard = MagicMock(uid=np.arange(2), hyper={}, _key=lambda *_: (0,), _names=[], _improve=improve)
-    shard._learner.stored, shard._learner.updates.return_value = False, 8
-    shard._steps = shard._new_steps = np.zeros(2)
-    SampledShard.train(shard, 0, 100, 30, RunProgress(*np.float32([50, 1, 400])))
-    assert [(done, count) for _, done, count in calls] == [(0, 3), (3, 3), (6, 2)]
-    for progress, done, count in calls:
-        np.testing.assert_allclose(share_done(progress, np.int32(done + count - 1)), (50 + 12.5 * (done + count)) / 400)
-
-
-def measured(finite: list[bool], sound: bool) -> Any:
-    """A shard of three sampled actors after an evaluation, in which each has scored 1, and the mean too."""
-    rollouts = MagicMock()
-    rollouts.measure.return_value = (None, np.ones((4, 2)), np.ones((4, 2), np.float32))
-    shard = MagicMock(rollouts=rollouts, uid=np.arange(3), _steps=np.zeros(3, np.int64), _keys=((0,), ()))
-    shard._learner.stored, shard._evaluation.levels = True, False
-    shard._finite, shard._sound = lambda members: np.array(finite), lambda population: sound
-    SampledShard.evaluate(shard, 0)
-    return shard
-
-
-def test_what_has_diverged_has_no_fitness_whatever_it_scores():
-    """An actor, or the mean."""
-    np.testing.assert_array_equal(measured([True, False, True], True)._fitness, [1, np.nan, 1])
-    assert measured([True] * 3, True)._of_mean.fitness == 1
-    assert np.isnan(measured([True] * 3, False)._of_mean.fitness)
-
-
-def test_a_resumed_run_knows_the_steps_of_the_generation_before():
-    """By which CEM-RL counts its updates."""
-    shard, resumed = measured([True] * 3, True), MagicMock()
-    shard._state = lambda learned, population, **counters: [{"rest": {"population": population, "counters": counters}}]
-    SampledShard.restore(resumed, SampledShard.state(shard), 0)
-    assert resumed._new_steps.tolist() == [2, 2, 2] and resumed._of_mean.fitness == 1
