@@ -501,6 +501,14 @@ def test_every_file_has_its_place_in_the_architecture() -> None:
     assert [name for name in names if name not in TEXTS["docs/architecture.md"]] == []
 
 
+def test_the_tree_of_the_architecture_has_every_file() -> None:
+    (tree,) = re.findall(r"^```text\n(.*?)^```", TEXTS["docs/architecture.md"], re.DOTALL | re.MULTILINE)
+    folders = dict(re.findall(r"^  (\w+)/ (.*?)(?=^  \w|\Z)", tree, re.DOTALL | re.MULTILINE))
+    for folder in (path for path in (ROOT / "src" / "shoal").iterdir() if any(path.glob("*.py"))):
+        files = {path.stem for path in folder.rglob("*.py") if path.stem != "__init__"}
+        assert files <= {*re.findall(r"\w+", folders[folder.name])}, folder.name
+
+
 @pytest.mark.parametrize("name", [*SELECTORS, *EXPLORERS])
 @pytest.mark.parametrize("page", ["docs/reference/methods.md", "docs/explanation/pbt.md"])
 def test_every_selector_and_explorer_is_described(name: str, page: str) -> None:
