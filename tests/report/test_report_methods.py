@@ -137,7 +137,7 @@ def test_any_sampled_run_has_a_page(
     assert f"Training run · {method}" in page.words
     assert f"{population * generations:,} members sampled in all" in page.words
     assert f"{population:,} members were sampled around it" in page.words
-    assert ("No returns yet" in page.words) == (more.get("diverged") == 1.0)
+    assert ("No fitness yet" in page.words) == (more.get("diverged") == 1.0)
     assert ("Bold lines are means over" in page.words) == (generations > 200)
     assert len(text) < 1_500_000
     assert text.count("<title>") == text.count("<svg role=") + 1 == text.count("<desc>") + 1
