@@ -210,7 +210,7 @@ def resume(run: Path) -> Any:
     make_closed_plan(experiment)
     files = RunDirectory(run, experiment.checkpoint.keep, Staging(run, "resume"))
     notes: list[str] = []
-    state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append), PARTS)
+    state, manifest = files.checkpoints.load(files.checkpoints.newest(notes.append)[0], PARTS)
     told = read_totals(manifest, "")
     learned = state["run"]["earlier"]
     best = replace(champion_of_manifest(told.earlier[0], ""), learned=learned[0]) if told.earlier else NO_CANDIDATE

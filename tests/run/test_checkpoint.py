@@ -342,7 +342,7 @@ def number(checkpoints: Checkpoints, generation: int) -> list[int]:
 def test_keeps_the_last(tmp_path: Path, keep: int, left: list[int]) -> None:
     checkpoints = fill(tmp_path / "checkpoints", keep, range(7))
     assert checkpoints.generations() == left
-    assert checkpoints.newest(pytest.fail) == 6
+    assert checkpoints.newest(pytest.fail)[0] == 6
     assert number(checkpoints, 6) == [6, 6, 6, 6]
     assert checkpoints.load(6, {})[1]["seconds"] == 0.5
     names = {"manifest.json", "run.safetensors", PART}
@@ -354,7 +354,7 @@ def test_falls_back_from_damaged_ones_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "00000003" / MANIFEST).unlink()
     data = (tmp_path / "00000002" / PART).read_bytes()
     (tmp_path / "00000002" / PART).write_bytes(data[:-1])
-    assert checkpoints.newest(told.append) == 1
+    assert checkpoints.newest(told.append)[0] == 1
     assert number(checkpoints, 1) == [1, 1, 1, 1]
     assert len(told) == 2
     assert all("skipping a damaged checkpoint" in message for message in told)
@@ -364,15 +364,15 @@ def test_falls_back_from_damaged_ones_and_says_so(tmp_path: Path) -> None:
 
 def test_one_that_is_removed_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run has gone on, and there is a newer one; each reading is of one generation."""
-    checkpoints, newest = fill(tmp_path / "c", 1, range(1)), Checkpoints.newest
+    checkpoints, manifest = fill(tmp_path / "c", 1, range(1)), Checkpoints.manifest
 
-    def goes_on(here: Checkpoints, warn: Callable[[str], None]) -> int:
-        found = newest(here, warn)
-        if found < 2:
-            fill(tmp_path / "c", 1, range(found + 1, found + 2))
+    def goes_on(here: Checkpoints, generation: int) -> dict[str, Any]:
+        found = manifest(here, generation)
+        if generation < 2:
+            fill(tmp_path / "c", 1, range(generation + 1, generation + 2))
         return found
 
-    monkeypatch.setattr(Checkpoints, "newest", goes_on)
+    monkeypatch.setattr(Checkpoints, "manifest", goes_on)
     generation, shards = checkpoints.arrays(None)
     assert (generation, shards["shard-0000"]["x"].tolist()) == (2, [2, 2, 2])
     (tmp_path / "c" / "00000002" / PART).unlink()
@@ -405,7 +405,7 @@ def test_a_rewritten_generation(tmp_path: Path) -> None:
     checkpoints = fill(tmp_path, 3, range(3))
     (tmp_path / "00000002" / PART).unlink()
     checkpoints.save(2, state(7), {}, 2)
-    assert checkpoints.newest(pytest.fail) == 2
+    assert checkpoints.newest(pytest.fail)[0] == 2
     assert number(checkpoints, 2) == [7, 7, 7, 7]
 
 
@@ -435,7 +435,7 @@ def test_the_leader_waits_for_all_parts(tmp_path: Path) -> None:
         two.save(5, {"shard-0002": {"x": np.arange(4)}}, None, 4)
         sealing.result(timeout=10)
     assert [p.name for p in tmp_path.iterdir()] == ["00000005"]
-    assert leader.newest(pytest.fail) == 5
+    assert leader.newest(pytest.fail)[0] == 5
     parts, manifest = leader.load(5, {"shard-0001": {"x": np.zeros(3, int)}, "shard-0002": {"x": np.zeros(4, int)}})
     assert [parts[name]["x"].tolist() for name in sorted(parts)] == [[0, 1, 2], [0, 1, 2, 3]]
     assert set(manifest["parts"]) == {"run", "shard-0000", "shard-0001", "shard-0002"}
@@ -503,7 +503,7 @@ SPOILT += ["part of another", "foreign part", "foreign manifest", "manifest of a
 def test_a_checkpoint_with_a_damaged_part_is_skipped_with_a_note(tmp_path: Path, how: str) -> None:
     checkpoints, told = fill(tmp_path, 3, range(4)), []
     spoil(tmp_path / "00000003", how)
-    assert checkpoints.newest(told.append) == 2
+    assert checkpoints.newest(told.append)[0] == 2
     assert len(told) == 1
     assert told[0].startswith(f"skipping a damaged checkpoint: {tmp_path / '00000003'}: ")
     assert (PART if "part" in how else MANIFEST) in told[0]
@@ -558,7 +558,7 @@ def test_a_forged_manifest_is_skipped_and_refused(tmp_path: Path, changes: dict[
     """Nothing outside of the folder is read, whatever its manifest says."""
     (tmp_path / "secret.safetensors").write_bytes(b"secret")
     checkpoints, notes = forged(tmp_path / "run" / "checkpoints", **changes), []
-    assert checkpoints.newest(notes.append) == 1
+    assert checkpoints.newest(notes.append)[0] == 1
     (note,) = notes
     said(note)
     with pytest.raises(BadInput) as error:

@@ -33,6 +33,7 @@ from shoal import (
 )
 from shoal.core.atomic import seal, unseal
 from shoal.experiment.plan import make_plan
+from shoal.run import checkpoint
 from shoal.run.champion import load_members
 
 
@@ -99,8 +100,8 @@ def test_fields_as_in_a_file_and_numbers_of_numpy(tmp_path: Path) -> None:
     same_run(tmp_path / "run", tmp_path / "b")
 
 
-def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
-    """And its time goes on from what the checkpoint says that the run has taken."""
+def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And its time goes on from what the checkpoint says that the run has taken, whose arrays are read once."""
     first, second = Until(0), Until(9)
     result = train(tiny(tmp_path / "run", generations=3), [first, second])
     assert (first.heard, second.heard) == (0, 0)
@@ -108,7 +109,13 @@ def test_a_recorder_ends_the_run_and_it_goes_on(tmp_path: Path) -> None:
     assert result.summary["champion"] is not None
     (manifest,) = (tmp_path / "run" / "checkpoints").glob("*/manifest.json")
     manifest.write_bytes(seal(unseal(manifest) | {"seconds": 1000.0, "compile_seconds": 900.0}))
+    files, read_file = list[str](), checkpoint.read_file
+    monkeypatch.setattr(checkpoint, "read_file", lambda file, *more: files.append(file.name) or read_file(file, *more))
     done = resume(tmp_path / "run").summary
+    assert sorted(name for name in files if name.startswith(("run", "shard"))) == [
+        "run.safetensors",
+        "shard-0000.safetensors",
+    ]
     timings = [row["timing"]["seconds"] for row in rows(tmp_path / "run" / "metrics.jsonl")]
     assert done["status"] == "done" and timings[0] < 1000 < timings[1] <= timings[2] <= done["seconds"] < 2000
     assert 900 <= done["compile_seconds"] < done["seconds"]

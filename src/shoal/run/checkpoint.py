@@ -24,6 +24,7 @@ from shoal.members.devices import host_memory
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 SHARD = "shard-"  # so begin the names of the parts with members
+SHARDS = rf"{SHARD}[0-9]+"
 FORMAT = 8  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
@@ -180,15 +181,16 @@ class Checkpoints:
             return []
         return sorted(int(p.name) for p in self._folder.iterdir() if re.fullmatch(r"[0-9]{8}", p.name) and p.is_dir())
 
-    def newest(self, warn: Callable[[str], None]) -> int:
-        """The newest generation whose checkpoint is whole; `warn` hears of those that are not. Raises BadInput."""
+    def newest(self, warn: Callable[[str], None]) -> tuple[int, dict[str, Arrays]]:
+        """The newest generation whose checkpoint is whole, and the arrays of all of its parts, which may be gigabytes.
+
+        warn: hears of those that are not whole. Raises BadInput.
+        """
         for generation in reversed(self.generations()):
             try:
-                self._arrays(generation, ".*")
+                return generation, self._arrays(generation, ".*")
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
-            else:
-                return generation
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
 
     def arrays(self, generation: int | None) -> tuple[int, dict[str, Arrays]]:
@@ -196,8 +198,10 @@ class Checkpoints:
         whatever their structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
 
         def read() -> tuple[int, dict[str, Arrays]]:
-            found = self.newest(lambda message: None) if generation is None else generation
-            return found, self._arrays(found, rf"{SHARD}[0-9]+")
+            if generation is not None:
+                return generation, self._arrays(generation, SHARDS)
+            newest, parts = self.newest(lambda message: None)
+            return newest, {name: arrays for name, arrays in parts.items() if re.fullmatch(SHARDS, name)}
 
         return _read_unchanged(read, self.generations)
 
@@ -222,12 +226,18 @@ class Checkpoints:
             raise Damaged(f"{folder}: its manifest names no shard")
         return {name: _read_arrays(folder, f"{name}.safetensors", parts[name], self._run) for name in names}
 
-    def load(self, generation: int, like: dict[str, PyTree]) -> tuple[dict[str, PyTree], dict[str, Any]]:
-        """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's."""
+    def load(
+        self, generation: int, like: dict[str, PyTree], read: dict[str, Arrays] | None = None
+    ) -> tuple[dict[str, PyTree], dict[str, Any]]:
+        """The parts that `like` names, and the manifest. Raises BadInput where they are another experiment's.
+
+        read: parts that were read already, which are taken out of it
+        """
         folder, manifest, parts = self._folder / f"{generation:08d}", self.manifest(generation), {}
         for name, tree in like.items():
             properties = manifest["parts"].get(name)
             if properties is None:
                 raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-            parts[name] = restore(folder, _read_arrays(folder, f"{name}.safetensors", properties, self._run), tree)
+            arrays = (read or {}).pop(name, None) or _read_arrays(folder, f"{name}.safetensors", properties, self._run)
+            parts[name] = restore(folder, arrays, tree)
         return parts, manifest

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from shoal.core import run_files
+from shoal.core.arrays import Arrays
 from shoal.core.atomic import Damaged, Staging
 from shoal.core.candidates import Candidate, Candidates
 from shoal.core.errors import BadField, BadInput
@@ -137,9 +138,10 @@ def done_already(c: Context) -> dict[str, Any]:
 
 def restore(c: Context, trusted: bool) -> State:
     """Return the state after the newest checkpoint. trusted: see `read_warm_start`. Raises BadInput."""
-    newest = ""
+    newest, read = "", dict[str, Arrays]()
     if c.leading and c.files.checkpoints.generations():
-        newest = str(c.files.checkpoints.newest(c.control.note))
+        generation, read = c.files.checkpoints.newest(c.control.note)
+        newest = str(generation)
     elif c.leading:
         c.files.check_unfinished()
     newest = c.processes.exchange.broadcast(newest)
@@ -148,7 +150,7 @@ def restore(c: Context, trusted: bool) -> State:
         uids = [_uids_left(c, int(newest), uids[0])]
     state = _first(c, uids, warm_start)
     if newest:
-        state = _load(c, int(newest), state)
+        state = _load(c, int(newest), state, read)
     else:
         c.control.note("the run was stopped before its first checkpoint: it starts from the beginning")
     c.processes.check_past(state.done, state.shard.uid)
@@ -193,13 +195,14 @@ def _first(c: Context, uids: list[np.ndarray], warm_start: WarmStart | None) -> 
     return State(members, evolution, candidates, Trend(), c.began)
 
 
-def _load(c: Context, generation: int, first: State) -> State:
-    """The state after a generation, from its checkpoint."""
+def _load(c: Context, generation: int, first: State, read: dict[str, Arrays]) -> State:
+    """The state after a generation, from its checkpoint. read: parts of it that were read already."""
     run_dir, shard = c.files.path, first.shard
     totals = read_totals(c.files.checkpoints.manifest(generation), f"{run_dir}: ")
     names = {*first.shard.stats().hyper}
     earlier, last = (_individuals(manifests, names, f"{run_dir}: ") for manifests in (totals.earlier, totals.last))
-    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last))
+    parts, _ = c.files.checkpoints.load(generation, _to_read(c, first, earlier, last), read)
+    read.clear()  # the parts of other processes
     run = parts.pop("run")
     earlier, last = _with_learned(earlier, run["earlier"]), _with_learned(last, run["last"])
     candidates = replace(
