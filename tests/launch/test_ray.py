@@ -103,6 +103,33 @@ def test_the_log_says_what_ray_knows_of_a_death(ray: MagicMock, tmp_path: Path) 
     assert crew.log("w0").read_text() == "The node was running low on memory.\n"
 
 
+def test_a_cluster_that_is_lost(ray: MagicMock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    """Ray would end the process after a minute. A worker that died meanwhile is not started where nobody answers, and no
+    actor is killed, for which Ray would wait."""
+    import shoal.launch.ray_actors as place
+
+    monkeypatch.setattr(place, "CHECK", 0.05)
+    monkeypatch.setattr(place, "LOST_AFTER", 0.3)
+    monkeypatch.setenv("RAY_ADDRESS", "")
+    ray.get.side_effect = RayError("The actor died.")
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        head.listen()
+        port = head.getsockname()[1]
+        ray.get_runtime_context.return_value.gcs_address = f"127.0.0.1:{port}"
+
+        def ended(references: list, timeout: float) -> tuple[list, list]:
+            head.close()
+            return references, []
+
+        ray.wait.side_effect = ended
+        outcome = shoal("train", "cartpole", "--workers", 1, "--launcher", "ray", "--workspace", tmp_path, "--quiet")
+    assert (outcome.code, outcome.out) == (1, "")
+    said(outcome.err.replace(str(port), "PORT"))
+    started = ray.remote.return_value.return_value.options.return_value.remote
+    assert ray.kill.call_count == started.call_count == 1
+
+
 def test_a_successor_that_waits_for_its_place_never_begins(ray: MagicMock, tmp_path: Path) -> None:
     """The lease that is there was left by the worker that was killed."""
     (tmp_path / "leases").mkdir()

@@ -77,7 +77,7 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     from shoal.experiment.experiment import Experiment
     from shoal.experiment.files import read
     from shoal.launch.driver import Driver, complaint
-    from shoal.launch.launcher import Crew
+    from shoal.launch.launcher import Crew, PlaceLost
 
     given = read(find_experiment(file)) if file is not None else Experiment()
     env = str(assignments(set).get("env", flags.env or given.env_name))
@@ -95,7 +95,10 @@ def launch_workers(file: Path | None, flags: Flags, set: Sequence[str], how: Lau
     if not quiet:
         where = {"local": "on this machine", "ray": "on Ray", "slurm": "as Slurm jobs"}[how.launcher]
         screen.print(styled((many(crew.count, "worker"), "bold"), f" {where} → {in_shell(path)}"), soft_wrap=True)
-    codes = Driver(crew, place, screen, quiet).run()
+    try:
+        codes = Driver(crew, place, screen, quiet).run()
+    except PlaceLost as error:
+        return fail(str(error), FAILED)
     if BAD_INPUT in codes:
         log = crew.log(crew.names[codes.index(BAD_INPUT)])
         return fail(complaint(log), BAD_INPUT)

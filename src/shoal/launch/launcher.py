@@ -10,6 +10,10 @@ from typing import Protocol
 LOST = -1  # in place of the exit code of a worker that left none
 
 
+class PlaceLost(Exception):
+    """The place is gone, such as a cluster, and all of its workers with it."""
+
+
 @dataclass(frozen=True)
 class Crew:
     """The workers of a workspace. Each runs `shoal train`, with a name that it has again when it is started again.
@@ -46,7 +50,7 @@ def own_words(name: str) -> list[str]:
 
 
 class Launcher(Protocol):
-    """A place where workers run. Whatever fails there for good raises OSError."""
+    """A place where workers run. Whatever fails there for good raises OSError; all may raise PlaceLost."""
 
     def start(self, name: str) -> bool:
         """Start a worker; False where this place has it at work already, from an earlier command."""

@@ -12,6 +12,7 @@ import runpy
 import socket
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -22,9 +23,11 @@ import ray
 from shoal.core.atomic import read_or_nothing
 from shoal.core.errors import BadInput
 from shoal.core.interrupts import described
-from shoal.launch.launcher import LOST, Crew
+from shoal.launch.launcher import LOST, Crew, PlaceLost
 
 PATIENCE = 20.0  # seconds in which the head of a cluster must answer
+CHECK = 2.0  # seconds between two looks whether it does
+LOST_AFTER = 45.0  # seconds without an answer; after a minute Ray ends this process
 
 
 class _Worker:
@@ -44,16 +47,12 @@ class _Worker:
         raise AssertionError("the command did not exit")
 
 
-def _check_answers(address: str) -> None:
-    """Raise BadInput where nothing answers at an address of Ray, such as 10.0.0.5:6379 or ray://10.0.0.5:10001: `ray.init`
+def _check_answers(address: str, seconds: float) -> None:
+    """Raise OSError where nothing answers at an address of Ray, such as 10.0.0.5:6379 or ray://10.0.0.5:10001. Ray itself
     tries for a minute or more, has no limit that can be set, and may then end the process."""
     host, _, port = address.rpartition("://")[2].partition("?")[0].rpartition(":")
-    if not port.isdigit():  # auto, or local
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), PATIENCE).close()
-    except OSError as error:
-        raise BadInput(f"--launcher ray: nothing answers at RAY_ADDRESS={address}: {described(error)}") from error
+    if port.isdigit():  # else auto, or local
+        socket.create_connection((host.strip("[]"), int(port)), seconds).close()
 
 
 class RayActors:
@@ -63,7 +62,11 @@ class RayActors:
         """Raises BadInput where no cluster can be had. note: is told which one is tried."""
         if address := os.environ.get("RAY_ADDRESS", ""):
             note(f"connecting to the Ray cluster at {address} (RAY_ADDRESS)")
-            _check_answers(address)
+            try:
+                _check_answers(address, PATIENCE)
+            except OSError as error:
+                problem = f"nothing answers at RAY_ADDRESS={address}: {described(error)}"
+                raise BadInput(f"--launcher ray: {problem}") from error
         self._crew = crew
         self._actors: dict[str, Any] = {}
         self._ends: dict[str, Any] = {}  # references to exit codes
@@ -73,6 +76,9 @@ class RayActors:
         except Exception as error:  # of any kind: another version of Ray, a cluster that does not answer
             why = textwrap.shorten(str(error), 300, placeholder=" ...")
             raise BadInput(f"--launcher ray: no cluster can be had: {why}") from error
+        self._address = address if "://" in address else str(ray.get_runtime_context().gcs_address)
+        self._looked = self._silent = 0.0  # when the head of the cluster was asked last, and since when it is silent
+        self._is_lost = False
         flags = os.environ.get("XLA_FLAGS", "")
         if "xla_force_host_platform_device_count" not in flags:  # an actor sees all cores of its node
             flags += f" --xla_force_host_platform_device_count={crew.cpus}"
@@ -83,13 +89,33 @@ class RayActors:
         self._kind = ray.remote(num_cpus=crew.cpus, num_gpus=crew.gpus, runtime_env={"env_vars": env})(_Worker)
 
     def start(self, name: str) -> bool:
+        while not self._answers():  # for Ray would wait, and in the end leave the process
+            time.sleep(CHECK)
         self._before[name] = self._lease(name)
         self._actors[name] = actor = self._kind.options(name=f"{self._crew.path}/{name}").remote()
         log = str(self._crew.log(name))
         self._ends[name] = actor.train.remote(self._crew.words(name), str(Path.cwd()), log)
         return True
 
+    def _answers(self) -> bool:
+        """True where the head of the cluster answers. Raises PlaceLost where it has not done so for long."""
+        self._looked = time.monotonic()
+        try:
+            _check_answers(self._address, CHECK)
+        except OSError as error:
+            self._silent = self._silent or self._looked
+            self._is_lost = self._looked - self._silent >= LOST_AFTER
+            if self._is_lost:
+                lost = f"the Ray cluster at {self._address} is lost ({described(error)})"
+                again = "once there is one again, the same command continues from the last checkpoints"
+                raise PlaceLost(f"{lost}; {again}") from error
+            return False
+        self._silent = 0.0
+        return True
+
     def ended(self, name: str) -> int | None:
+        if time.monotonic() - self._looked > CHECK:
+            self._answers()
         if not ray.wait([self._ends[name]], timeout=0)[0]:
             return None
         try:
@@ -108,7 +134,7 @@ class RayActors:
                 ray.kill(actor)
 
     def kill(self, names: Iterable[str]) -> None:
-        for name in names:
+        for name in [] if self._is_lost else names:
             ray.kill(self._actors[name])
 
     def _lease(self, name: str) -> str:
