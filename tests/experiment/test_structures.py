@@ -8,6 +8,7 @@ import re
 import shutil
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,9 @@ from shoal.core.population import PopulationStats
 from shoal.experiment.experiment import Experiment
 from shoal.experiment.plan import make_closed_plan, make_plan
 from shoal.experiment.structures import structures
+from shoal.members.acting import Policy
+from shoal.members.protocol import Outcome
+from shoal.members.structured import StructuredShard
 from shoal.records.callback import Callback
 from shoal.report.best import single
 from shoal.report.load_run import load_run
@@ -166,6 +170,21 @@ def test_members_of_unequal_rollouts_make_equal_steps() -> None:
         shard.begin(hyper)
         shard.train(0, plan.length(1, members=2, steps=3 * plan.steps), chunk=1)
         assert shard.stats().steps.tolist() == [128, 128]
+
+
+def test_every_policy_is_tested_by_its_own_structure() -> None:
+    """In the order in which they were given; all steps are counted."""
+
+    def made(place: int) -> Any:
+        def test(policies: Any, key: Any, episodes: int, levels: str) -> Outcome:
+            return Outcome(np.array([[10.0 * place + policy.learned] * episodes for policy in policies]), len(policies))
+
+        return SimpleNamespace(tester=lambda setup: SimpleNamespace(test=test, close=lambda: None))
+
+    kind = SimpleNamespace(place=lambda hyper: int(hyper["structure"]), kinds=[made(0), made(1)])
+    policies = [Policy(row, {"structure": place}) for row, place in enumerate((1.0, 0.0, 1.0))]
+    tested = StructuredShard.test(SimpleNamespace(_kind=kind, _setup=None), policies, (0,), 2, "test")  # type: ignore[arg-type]
+    assert tested.returns.tolist() == [[10, 10], [1, 1], [12, 12]] and tested.steps == 3
 
 
 def test_exploring_changes_no_structure() -> None:

@@ -162,6 +162,15 @@ def test_diverged_actors_leave_no_trace():
     assert same(a, b)
 
 
+def test_members_are_sampled_around_the_policy_that_the_mean_is_given():
+    """As widely as before."""
+    made, start = learner(), population()
+    actor = made.mean(start)
+    policy = jax.tree.map(lambda x: x + np.float32(1), actor.policy)
+    after = made.with_mean(start, actor._replace(policy=policy)).shared.distribution
+    assert same(after.mean, policy) and same(after[1:], start.shared.distribution[1:])
+
+
 def test_where_nobody_was_measured_nothing_moves():
     made = learner()
     start = population()

@@ -218,6 +218,18 @@ def test_the_mean_goes_on_with_the_observations_of_its_own_episodes() -> None:
     np.testing.assert_allclose(after.variance, seen.var(0), rtol=1e-4)
 
 
+def test_a_mean_that_is_given_has_no_momentum_of_another() -> None:
+    learner = Es("sgd", chunk=4).learner(point(), M)
+    start = begin(learner)
+    moved, _ = jax.jit(learner.tell)(start, jnp.asarray(UID), jnp.arange(M, dtype=jnp.float32), KEY)
+    given = jax.tree.map(lambda x: x + np.float32(1), learner.mean(start))
+    after = learner.with_mean(moved, given)
+    assert same(learner.mean(after), given)
+    assert same(after.shared.optimizer, start.shared.optimizer) and not same(
+        moved.shared.optimizer, start.shared.optimizer
+    )
+
+
 def test_no_weights_no_step() -> None:
     learner = Es("adam", chunk=4).learner(point(), M)
     population = begin(learner, weight_decay=0.0)
