@@ -184,16 +184,23 @@ def test_the_last_of_two_rounds_is_the_champion(tmp_path: Path, told: list[list[
 
 
 def test_a_run_that_dies_before_its_selection_has_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its candidates lie in the checkpoint: the members of the last generation as they were before the last copies."""
+    """Its candidates lie in the checkpoint: the members of the last generation as they were before the last copies. So does
+    how long episodes are, by which the selection has more than the final evaluation."""
 
     def dies(*arguments: Any) -> Any:
         raise KeyboardInterrupt
 
-    whole = train(tiny(tmp_path / "whole", generations=4, final_episodes=32)).summary
+    changes = {
+        "generations": 4,
+        "final_episodes": 16,
+        "fitness": Fitness(episodes=2, step_limit=60, final_selection=1.0),
+    }
+    whole = train(tiny(tmp_path / "whole", **changes)).summary
+    assert whole["champion"]["final_selection"]["episodes"] > 16
     with monkeypatch.context() as patch:
         patch.setattr("shoal.run.loop.final_evaluation", dies)
         with pytest.raises(KeyboardInterrupt):
-            train(tiny(tmp_path / "run", generations=4, final_episodes=32))
+            train(tiny(tmp_path / "run", **changes))
     again = resume(tmp_path / "run").summary
     assert json.dumps(again["champion"]) == json.dumps(whole["champion"])
     assert again["evaluation_steps"] == whole["evaluation_steps"]
