@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from support.messages import Said, shown
-from support.runs import tiny
+from support.runs import CONFIG, tiny
 
 from shoal.core.errors import BadInput
 from shoal.experiment.experiment import Fitness
@@ -47,11 +47,17 @@ def test_code_is_refused(tmp_path: Path, changes: dict[str, Any], said: Said) ->
     with pytest.raises(BadInput) as error:
         open_run(tmp_path, False)
     said(error.value)
-    given = {field: getattr(tiny(), field) for field in ("env", "agent", "method", "config", "fitness")}
+    given = {field: getattr(tiny(**changes), field) for field in ("env", "agent", "method", "config", "fitness")}
     assert open_run(tmp_path, False, **given) == open_run(tmp_path, True, **given)
     del given["method" if place in ("select", "explore") else place]
     with pytest.raises(BadInput, match="the run names code"):
         open_run(tmp_path, False, **given)
+
+
+def test_what_is_given_again_replaces_that_alone(tmp_path: Path) -> None:
+    """As in `resume`: a network that no file can name, and the layers behind it as the run has them."""
+    (tmp_path / "experiment.yaml").write_text(dump(tiny(config=CONFIG | {"network": "object:network"})))
+    assert open_run(tmp_path, False, config={"network": len}).config == CONFIG | {"network": len}
 
 
 @pytest.mark.parametrize(

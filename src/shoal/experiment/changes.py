@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shoal.core.errors import BadField
-from shoal.core.schema import as_given
 from shoal.core.user_code import OBJECT
 from shoal.core.yaml_text import plain
 from shoal.experiment.experiment import CHANGEABLE, Experiment
-from shoal.experiment.files import differing, of_run, to_dict
+from shoal.experiment.files import differing, of_run, to_dict, with_fields
 from shoal.experiment.trust import check_code
 
 # Budgets, the state of methods, and the bits of members that train together are those of so many members.
@@ -26,11 +24,7 @@ def going_on(place: Path, trust_code: bool, given: Mapping[str, Any]) -> Experim
     again; and where the run names code and is not trusted.
     """
     run = of_run(place)
-    before = {name: getattr(run, name) for name in given if hasattr(run, name)}
-    records = [(name, x) for name, x in before.items() if is_dataclass(x)]
-    whole = {name: as_given(x) | given[name] for name, x in records if isinstance(given[name], dict)}
-    now = replace(run, **{**given, **whole})
-    made = replace(run, **{name: _completed(x, getattr(now, name), name) for name, x in before.items()})
+    made = with_fields(run, given)
     check_changes(run, made, objects=True)
     if not trust_code:
         check_code(made, given)
@@ -44,15 +38,6 @@ def check_changes(run: Experiment, now: Experiment, objects: bool = False) -> No
         if path not in CHANGEABLE and not (objects and _again(old, new)):
             advice = MORE.format(new) if path == "population" else f"may change: {', '.join(CHANGEABLE)}"
             raise BadField(path, "cannot change in a resumed run", advice)
-
-
-def _completed(before: Any, now: Any, path: str) -> Any:
-    """A value, with what it leaves out as it was before."""
-    if is_dataclass(before) and type(before) is type(now):
-        before, now = as_given(before), as_given(now)
-    if isinstance(before, dict) and isinstance(now, dict) and isinstance(now.get("name", ""), str):
-        return before | {name: _completed(before.get(name), x, f"{path}.{name}") for name, x in now.items()}
-    return before if now is None and path not in CHANGEABLE else now
 
 
 def _again(old: Any, new: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from os.path import lexists
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from shoal.core.space import Range
 from shoal.core.user_code import name_of
 from shoal.core.yaml_text import parse, plain, read_yaml, write_yaml
 from shoal.environments.levels import Levels
-from shoal.experiment.experiment import OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
+from shoal.experiment.experiment import CHANGEABLE, OF_EXCHANGE, Checkpoint, Experiment, Fitness, Stop
 from shoal.experiment.validation import check
 from shoal.methods.components import REGISTRIES, SIGNATURES, expand_shorthand, with_defaults
 from shoal.methods.pbt import Pbt
@@ -195,6 +195,24 @@ def differing(old: Any, new: Any, path: str = "") -> Iterator[tuple[str, Any, An
             yield from differing(old.get(name), new.get(name), f"{path}.{name}" if path else name)
     elif old != new:
         yield path, old, new
+
+
+def with_fields(run: Experiment, given: Mapping[str, Any]) -> Experiment:
+    """The experiment of a run with these fields; what a mapping among them leaves out stays as the run has it."""
+    before = {name: getattr(run, name) for name in given if hasattr(run, name)}
+    records = [(name, x) for name, x in before.items() if is_dataclass(x)]
+    whole = {name: as_given(x) | given[name] for name, x in records if isinstance(given[name], dict)}
+    now = replace(run, **{**given, **whole})
+    return replace(run, **{name: _completed(x, getattr(now, name), name) for name, x in before.items()})
+
+
+def _completed(before: Any, now: Any, path: str) -> Any:
+    """A value, with what it leaves out as it was before."""
+    if is_dataclass(before) and type(before) is type(now):
+        before, now = as_given(before), as_given(now)
+    if isinstance(before, dict) and isinstance(now, dict) and isinstance(now.get("name", ""), str):
+        return before | {name: _completed(before.get(name), x, f"{path}.{name}") for name, x in now.items()}
+    return before if now is None and path not in CHANGEABLE else now
 
 
 def assign(experiment: Experiment, given: Mapping[str, Any]) -> Experiment:

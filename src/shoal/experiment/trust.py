@@ -11,7 +11,7 @@ from shoal.core.errors import BadField
 from shoal.core.user_code import OBJECT
 from shoal.environments.suites import PACKAGES
 from shoal.experiment.experiment import Experiment
-from shoal.experiment.files import of_run
+from shoal.experiment.files import of_run, with_fields
 from shoal.trainers.recipe import ADAPTERS, OF_FILES
 
 PLACES = (
@@ -27,9 +27,9 @@ def open_run(run: Path, trust_code: bool, **given: Any) -> Experiment:
 
     This is the gate that whoever uses a run goes through before anything else: to look a module up may be to run it.
 
-    given: fields that are to be others; what they name needs no trust
+    given: fields that are to be others, see `with_fields`; what they name needs no trust
     """
-    experiment = replace(of_run(run), **given)
+    experiment = with_fields(of_run(run), given)
     if not trust_code:
         check_code(experiment, given)
     return experiment
