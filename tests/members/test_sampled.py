@@ -7,10 +7,12 @@ from typing import Any
 from unittest.mock import MagicMock
 
 import numpy as np
+import pytest
 
 from shoal.core.types import RunProgress
 from shoal.environments.evaluation import EvaluationConfig
-from shoal.members.protocol import Setup
+from shoal.members.mean import OfMean
+from shoal.members.protocol import Outcome, Setup
 from shoal.members.sampled import SampledShard, SharedEvaluation
 from shoal.rl.schedules import share_done
 
@@ -56,6 +58,24 @@ def test_a_resumed_run_knows_the_steps_of_the_generation_before() -> None:
     shard._state = lambda learned, population, **counters: [{"rest": {"population": population, "counters": counters}}]
     SampledShard.restore(resumed, SampledShard.state(shard), 0)
     assert resumed._new_steps.tolist() == [2, 2, 2] and resumed._of_mean.fitness == 1
+
+
+@pytest.mark.parametrize(
+    ("measured_on", "sound", "expected"),
+    [("validation", True, (2, 2**0.5, 2)), ("train", True, (5, 1, 4)), ("validation", False, (np.nan, 2**0.5, 2))],
+)
+def test_the_mean_is_measured_on_levels_that_nobody_has_learned_from(
+    measured_on: str, sound: bool, expected: tuple[float, float, int]
+) -> None:
+    """It returned 5 on train levels, and returns 1 and 3 on others, which give its fitness where the experiment says so."""
+    shard, played = MagicMock(hyper={}), MagicMock(return_value=Outcome(np.array([[1.0, 3.0]]), 10))
+    shard._of_mean, shard._evaluation.measured_on, shard.test = OfMean(5.0, 1.0, 4, 5.0, steps=7), measured_on, played
+    SampledShard._measure_mean(shard, 0, sound)
+    mean = shard._of_mean
+    np.testing.assert_allclose([mean.fitness, mean.std, mean.episodes], expected)
+    assert (mean.steps, mean.beside_members, played.call_args.args[-1]) == (17, 5, "validation")
+    found = [mean.metrics[f"levels/{name}"][0] for name in ("train", "validation", "gap")]
+    np.testing.assert_allclose(found, [5, 2, 3] if sound else [5, np.nan, np.nan])
 
 
 def test_a_shard_takes_over_what_another_process_has_measured_and_counts_it_once() -> None:
