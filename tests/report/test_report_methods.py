@@ -300,7 +300,7 @@ def test_decisions_are_told_in_the_words_of_the_method(tmp_path: Path) -> None:
         own = {"own/pace": pace, "own/noise": noise[g], "own/always": 0.5, "own/odd": g, "other": g}
         entry["members"] |= {name: [x] * 4 for name, x in own.items()}
     (run / "metrics.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
-    _, page = report(run, (SECTIONS[0], "decisions", *SECTIONS[1:]))
+    text, page = report(run, (SECTIONS[0], "decisions", *SECTIONS[1:]))
     for words in (
         "Generations <between> copyings",
         "It was 1 at first, then 2 after generation 4, 4 after generation 8.",
@@ -309,7 +309,8 @@ def test_decisions_are_told_in_the_words_of_the_method(tmp_path: Path) -> None:
         "Decided after each generation; recorded as own/always.",
     ):
         assert words in page.words
-    assert "nowhere" not in page.words and "own/odd" not in page.words
+    decisions = text.partition('id="decisions"')[2].partition("</section>")[0]
+    assert decisions.count("<figure") == 3 and "nowhere" not in page.words
     same(chart(page, "Noise")["noise"], noise)
 
 
