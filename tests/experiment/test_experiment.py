@@ -424,6 +424,10 @@ BAD: list[tuple[str, int]] = [
     ("space:\n  epochs: {low: 1.5, high: 4, integer: true}", 2),
     ("hyper:\n  discount: 0.9\nspace:\n  discount: [0.8, 0.9]", 2),
     ("run_dir: 5", 1),
+    ("seed: 1\nenv:", 2),
+    ("env: [CartPole-v1]", 1),
+    ("agent: 3", 1),
+    ("env: a\nagent: {name: ppo}", 2),
     ("env: a\nconfig: [1]", 2),
     ("config: {layers: [8]}\nenv: x: y", 2),
 ]
@@ -453,7 +457,6 @@ BUILT: list[tuple[str, int]] = [
     ("env_options:\n  max_steps_in_episode: 1000000000000", 2),
     ("env_options:\n  gravty: 1", 2),
     ("agent: pp", 1),
-    ("agent: 3", 1),
     ("agent: shoal.nothing:x", 1),
     ("agent: ..x:y", 1),
     ("agent: os:system", 1),

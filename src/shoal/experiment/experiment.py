@@ -35,6 +35,13 @@ def seconds(given: Any) -> Any:
     return float(found[1]) * UNITS[found[2] or "s"]
 
 
+def named(given: Any) -> Any:
+    """Return a name, or an object of Python as it is. Raises BadField for other values of a file, such as none."""
+    if given is None or isinstance(given, (bool, int, float, list, dict)):
+        raise BadField("", "must be text", value=f"{given!r}")
+    return given
+
+
 @dataclass(frozen=True)
 class Fitness:
     """Fitness of a member, which is its mean raw return."""
@@ -143,11 +150,11 @@ class WeightsAndBiases:
 class Experiment:
     """A population-based training run. File, flags and Python name the same fields."""
 
-    env: Any = "CartPole-v1"
+    env: Annotated[Any, named] = "CartPole-v1"
     """suite:name, a bare name (fastest installed suite that has it), or module:factory of your own"""
     method: Any = None
     """how members learn: pbt, successive_halving, mf_pbt, pb2, es, cem_rl, dvd, independent or schedule"""
-    agent: Any = None
+    agent: Annotated[Any, named] | None = None
     """algorithm: ppo, td3, sac, dqn, policy, sb3:PPO and the like, or module:factory of your own"""
     population: Annotated[int, "auto"] = 8
     """members trained side by side; auto: as many as train nearly as fast as one"""
