@@ -43,7 +43,7 @@ def _drawing(environment: DeviceEnvironment, centres: dict[str, Any], spreads: d
         return with_values(environment, {**centres, **drawn})
 
     def reset(key: jax.Array) -> tuple[PyTree, PyTree]:
-        chances = jax.random.uniform(stream(key, "knobs"), (len(spreads),), jnp.float32, -1, 1)
+        chances = jax.random.uniform(stream(key, "env_parameters"), (len(spreads),), jnp.float32, -1, 1)
         centre = {name: jnp.float32(environment.env_parameters[name]) for name in spreads} | centres
         drawn = {name: centre[name] + chances[i] * spreads[name] for i, name in enumerate(sorted(spreads))}
         obs, state = valued(drawn).reset(key)
