@@ -71,11 +71,11 @@ learn: .venv/dev    ## long training, long faults, the benchmarks and a tenth of
 	$(call install,.venv/ray,--editable '.[ray]')
 
 CASES ?= not slow
-FOREIGN := sb3 own_trainer rl_games evo foreign_exchanges
+EXTERNAL := sb3 own_trainer rl_games evo external_exchanges
 # With one thread each: more of PyTorch's would wait busily for cores that the other test has.
 trainers: .venv/trainers .venv/ray ## the tests of what needs packages of its own: trainers, Ray; CASES='slow or not slow': all of them
 	OMP_NUM_THREADS=1 SHOAL_RAY_PYTHON=$(CURDIR)/.venv/ray/bin/python SHOAL_TRAINERS_PYTHON=$(CURDIR)/.venv/trainers/bin/python \
-		$(PYTEST) $(ONE_MORE) -m '$(CASES)' $(FOREIGN:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
+		$(PYTEST) $(ONE_MORE) -m '$(CASES)' $(EXTERNAL:%=tests/trainers/test_%.py) tests/test_docs.py::test_yaml_is_an_experiment \
 		tests/launch/test_ray.py 'tests/test_examples.py::test_example[own_trainer]'
 
 slurm-packages:

@@ -43,7 +43,7 @@ CASES = {
     "host_environments": f"--only Hopper-v5 gym:Hopper-v5 --repeats 1 {BRIEFLY}",
     "final_selection": "--tasks reacher --members 2 --seeds 1 --generations 2",
     "figures": "figures",
-    "foreign": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
+    "external_trainers": "--trainer trainers:Sound --members 2 --intervals 2 --steps 8",
     "interim_analyses": "--studies 2 --analyses 4 8 --naive",
     "launcher": "--workers 2 --population 2 --interval 64",
     "luck_of_fitness": "",

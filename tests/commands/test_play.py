@@ -1,4 +1,4 @@
-"""Films of champions: every kind of environment that can be drawn, and clear words for those that cannot."""
+"""Videos of champions: every kind of environment that can be drawn, and clear words for those that cannot."""
 
 from __future__ import annotations
 
@@ -482,8 +482,8 @@ def test_a_failure_leaves_no_half_video(
     run = run_of("gymnax:Pendulum-v1")
     monkeypatch.setattr(champion.Champion, "predict", fail)
     with pytest.raises(RuntimeError, match="stop"):
-        play(run, tmp_path / "films" / "video.mp4", 1, 0)
-    assert list((tmp_path / "films").iterdir()) == []
+        play(run, tmp_path / "videos" / "video.mp4", 1, 0)
+    assert list((tmp_path / "videos").iterdir()) == []
 
 
 def test_the_command(run_of: Callable[..., Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

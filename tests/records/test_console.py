@@ -19,7 +19,7 @@ from shoal.records.screen import Screen
 
 
 def test_the_bar_never_runs_backwards() -> None:
-    """Through two generations and the last test."""
+    """Through two generations and the final evaluation."""
     display = Display(Screen(file=StringIO(), width=100))
     display.on_training_start(Start(make_plan(tiny()), 1, Path("somewhere"), 0))
     seen = []

@@ -1,4 +1,4 @@
-"""Members that other people's trainers train, in processes of their own."""
+"""Members that external trainers train, in processes of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TESTER = -1  # in place of a uid: the trainer that tests champions
 
 
 class External:
-    """Members that other people's trainers train, with environments of their own, in processes of their own; see `Kind`.
+    """Members that external trainers train, with environments of their own, in processes of their own; see `Kind`.
 
     copies_replay: children copy the replay buffer too
     """

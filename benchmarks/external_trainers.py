@@ -1,11 +1,11 @@
-"""What a population of other people's trainers costs beside the trainers alone.
+"""What a population of external trainers costs beside the trainers alone.
 
 Eight PPO members of Stable-Baselines3 on CartPole in two processes, against eight bare models in two processes with the
 same settings, in turns: steps per second, while they train. A round is what lies between two intervals but the
 evaluation: deciding, copying, recording and the checkpoint. First, how long a process takes to be ready, and its first
 and a further member.
 
-    python benchmarks/foreign.py --python PATH [--ray PATH] [--members 8 --intervals 6 --steps 4096 --repeats 3]
+    python benchmarks/external_trainers.py --python PATH [--ray PATH] [--members 8 --intervals 6 --steps 4096 --repeats 3]
 
 PATH is an interpreter that has Stable-Baselines3; `--trainer` measures another trainer, without the bare models. With
 `--ray`, an interpreter that has ray[tune]: a round of Ray Tune's PBT too, over as many members that train nothing.

@@ -1,4 +1,4 @@
-"""Other people's trainers across processes and agents: MPI, a shared directory, a schedule that Shoal's own PPO found."""
+"""External trainers across processes and agents: MPI, a shared directory, a schedule that Shoal's own PPO found."""
 
 from __future__ import annotations
 

@@ -83,22 +83,22 @@ def opened(place: Path, code: dict[str, Any]) -> Path:
 
 
 TOLD = (  # the lines of docs/how-to/security.md in their order, each with the tests that hold it
-    ("commands/test_foreign_runs.py", "test_trust_is_what_makes_the_difference"),
+    ("commands/test_untrusted_runs.py", "test_trust_is_what_makes_the_difference"),
     ("experiment/test_trust.py", "test_code_is_refused", "test_what_is_shoals_or_given_is_not"),
     (
-        "commands/test_foreign_runs.py",
+        "commands/test_untrusted_runs.py",
         "test_no_command_runs_code_of_a_run_unasked",
         "test_a_task_of_rl_games_needs_trust",
     ),
-    ("commands/test_foreign_runs.py", "test_no_command_runs_what_the_repository_around_a_run_names"),
+    ("commands/test_untrusted_runs.py", "test_no_command_runs_what_the_repository_around_a_run_names"),
     ("trainers/test_file.py", "test_a_file_that_a_run_names_is_not_loaded_unasked"),
     (
-        "commands/test_foreign_runs.py",
+        "commands/test_untrusted_runs.py",
         "test_what_is_no_file_of_the_run_is_refused_in_one_line",
         "test_a_run_under_a_link_goes_on",
     ),
     (
-        "commands/test_foreign_runs.py",
+        "commands/test_untrusted_runs.py",
         "test_a_file_with_a_hole_is_refused_in_one_line",
         "test_a_champion_larger_than_the_memory",
     ),
@@ -114,8 +114,8 @@ TOLD = (  # the lines of docs/how-to/security.md in their order, each with the t
     ("commands/test_study.py", "test_a_run_of_another_experiment_is_not_the_studys"),
     ("commands/test_study.py", "test_what_a_study_did_not_make_stays"),
     ("records/test_wandb.py", "test_each_member_has_a_run_that_goes_on_when_resumed"),
-    ("commands/test_foreign_runs.py", "test_scores_are_measured_anew"),
-    ("commands/test_foreign_runs.py", "test_a_file_that_is_named_is_trusted"),
+    ("commands/test_untrusted_runs.py", "test_scores_are_measured_anew"),
+    ("commands/test_untrusted_runs.py", "test_a_file_that_is_named_is_trusted"),
 )
 
 
