@@ -137,6 +137,71 @@ def test_structures_end_with_their_members(tmp_path: Path) -> None:
     assert shoal("evaluate", tmp_path / "run", "--episodes", 2, "--generation", 5).code == 0
 
 
+class OneStructure:
+    """Plays episodes of one structure: the return of a policy is what it has learned."""
+
+    def __init__(self, place: int):
+        self.place, self.closed, self.asked = place, 0, list[Any]()
+
+    def tester(self, setup: Any) -> OneStructure:
+        return self
+
+    def test(self, policies: list[Policy], key: Any, episodes: int, levels: str) -> Outcome:
+        assert {policy.hyper["config.layers"] for policy in policies} == {self.place}
+        self.asked.append((key, episodes, levels))
+        returns = np.array([[policy.learned] * episodes for policy in policies], np.float64)
+        return Outcome(returns, 10 * len(policies), -returns)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_a_race_is_played_by_each_with_its_own_network() -> None:
+    """All on the same episodes, whatever their order; what they get is in the order in which they were asked for."""
+    kinds = [OneStructure(0), OneStructure(1)]
+    kind: Any = SimpleNamespace(kinds=kinds, place=lambda hyper: int(hyper["config.layers"]))
+    shards = {place: SimpleNamespace(uid=np.array([place])) for place in (0, 1)}
+    shard = StructuredShard(kind, shards, [1, 1], {}, SimpleNamespace(pause=None))  # type: ignore[arg-type]
+    policies = [Policy(learned, {"config.layers": place}) for learned, place in ((4, 1), (3, 0), (2, 1), (1, 1))]
+    played = shard.test(policies, (7,), 2, "train")
+    assert played.returns.tolist() == [[4, 4], [3, 3], [2, 2], [1, 1]] == (-played.tie_breaker).tolist()
+    assert played.steps == 40 and all(one.closed == 1 and one.asked == [((7,), 2, "train")] for one in kinds)
+
+
+@pytest.mark.slow
+def test_members_of_two_structures_race(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those in doubt at a rung play the same new episodes, each with its own network; what they have then is their fitness,
+    and the steps are counted. In CartPole these are the returns. A run that stops at the rung goes on alike."""
+    raced, with_more = (
+        list[tuple[PopulationStats, np.ndarray, np.ndarray, PopulationStats]](),
+        PopulationStats.with_more,
+    )
+
+    def watched(self: PopulationStats, at: np.ndarray, returns: np.ndarray, tie_breaker: None) -> PopulationStats:
+        less_fit_is_better = np.arange(len(at), 0, -1.0)[:, None] * -1e3 + returns * 0
+        raced.append((self, at, returns, with_more(self, at, less_fit_is_better, tie_breaker)))
+        return raced[-1][-1]
+
+    monkeypatch.setattr(PopulationStats, "with_more", watched)
+    changes: dict[str, Any] = {"method": HALVING | {"race": True, "default_members": 0}, "generations": 5, "seed": 1}
+    run = tmp_path / "run"
+    summary = train(several(run, **changes)).summary
+    assert [returns.shape for _, _, returns, _ in raced] == [(2, 4), (2, 2)]
+    assert {*raced[0][0].hyper["config.layers"][raced[0][1]].tolist()} == {0.0, 1.0}
+    of_each = [[row for row in rows(run / "lineage.jsonl") if row["generation"] == g] for g in range(5)]
+    steps = sum(row["fitness"] * row["episodes"] for g in (0, 2, 4) for row in of_each[g])
+    for generation, (before, at, returns, after) in zip((1, 3), raced, strict=True):
+        told = {row["uid"]: (row["fitness"], row["episodes"]) for row in of_each[generation]}
+        assert told == {uid: (after.fitness[i], after.episodes[i]) for i, uid in enumerate(after.uid.tolist())}
+        steps += (before.fitness * before.episodes).sum() + returns.sum()
+        worse = before.uid[at[np.argmin(before.fitness[at])]]
+        assert worse in [row["uid"] for row in of_each[generation + 1]]
+    assert summary["evaluation_steps"] == steps + summary["champion"]["final_selection"]["steps"]
+    train(several(tmp_path / "parts", **changes), [Once(1)])
+    resume(tmp_path / "parts")
+    same_run(run, tmp_path / "parts")
+
+
 @pytest.mark.slow
 def test_members_that_stand_by_structure_go_on_too(tmp_path: Path) -> None:
     """All of them, and then two, whose uids do not ascend where one structure follows another."""
