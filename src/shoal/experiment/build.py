@@ -221,7 +221,7 @@ def recipe_of(e: Experiment) -> Recipe:
         problem = "is an object of this process, which those of trainers do not have"
         raise BadField("env", problem, "put it into a module and write module:name", value=env.partition(":")[2])
     text = plain(to_dict(e))  # numbers of NumPy, functions and classes as the file has them
-    return Recipe(e.agent, env, text["env_options"], text["config"], own_folders())
+    return Recipe(str(e.agent), env, text["env_options"], text["config"], own_folders())
 
 
 def search_space(e: Experiment, method: Method, kind: Kind) -> SearchSpace:
