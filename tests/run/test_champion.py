@@ -27,6 +27,7 @@ from shoal.report.load_run import load_run
 from shoal.run import champion as champions
 from shoal.run import checkpoint
 from shoal.run.champion import Champion, load_champion, save
+from shoal.run.members import Saved
 
 NAN, INF = math.nan, math.inf
 
@@ -278,6 +279,16 @@ def test_observations_that_are_no_arrays(tmp_path: Path, obs: Any, said: Said) -
 def test_the_best_with_the_lowest_fitness_there_is(tmp_path: Path) -> None:
     champion_of(tmp_path, Spec((4,), "float32", Discrete(2)), fitness=-1e300)
     assert load_champion(tmp_path).fitness == -1e300
+
+
+def test_the_fittest_of_a_generation_is_none_that_has_diverged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    champion_of(tmp_path, Spec((4,), "float32", Discrete(2)))
+    arrays, _ = checkpoint.read_arrays(tmp_path / "champion", tmp_path)
+    hyper, fitness = {"discount": np.full(4, 0.5, np.float32)}, np.array([1.0, NAN, 3.0, 2.0])
+    saved = Saved(3, [4, 5, 6, 7], [arrays] * 4, hyper, fitness)
+    monkeypatch.setattr(champions, "read_members", lambda run, generation: saved)
+    assert load_champion(tmp_path, generation=3).uid == 6
+    assert load_champion(tmp_path, member=7).uid == 7
 
 
 def test_no_champion_yet(tmp_path: Path, said: Said) -> None:
