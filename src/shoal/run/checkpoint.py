@@ -24,7 +24,6 @@ from shoal.members.devices import host_memory
 
 DATA, MANIFEST = "state.safetensors", "manifest.json"
 SHARD = "shard-"  # so begin the names of the parts with members
-SHARDS = rf"{SHARD}[0-9]+"
 FORMAT = 8  # of what is written: how arrays are named, and which parts there are
 READINGS = 3  # of what a run that goes on replaces meanwhile
 MOMENT = 0.01  # seconds; longer than the two renames by which a folder is replaced
@@ -188,7 +187,7 @@ class Checkpoints:
         """
         for generation in reversed(self.generations()):
             try:
-                return generation, self._arrays(generation, ".*")
+                return generation, self._arrays(generation)
             except Damaged as error:
                 warn(f"skipping a damaged checkpoint: {error}")
         raise BadInput(f"{self._folder} holds no whole checkpoint to resume from")
@@ -198,10 +197,14 @@ class Checkpoints:
         whatever their structure. A run that goes on may remove it meanwhile: then there is a newer one. Raises BadInput."""
 
         def read() -> tuple[int, dict[str, Arrays]]:
-            if generation is not None:
-                return generation, self._arrays(generation, SHARDS)
-            newest, parts = self.newest(lambda message: None)
-            return newest, {name: arrays for name, arrays in parts.items() if re.fullmatch(SHARDS, name)}
+            if generation is None:
+                found, parts = self.newest(lambda message: None)
+            else:
+                found, parts = generation, self._arrays(generation)
+            shards = {name: arrays for name, arrays in parts.items() if re.fullmatch(rf"{SHARD}[0-9]+", name)}
+            if not shards:
+                raise Damaged(f"{self._folder / f'{found:08d}'}: its manifest names no shard")
+            return found, shards
 
         return _read_unchanged(read, self.generations)
 
@@ -212,19 +215,16 @@ class Checkpoints:
         if manifest.get("generation") != generation:
             raise Damaged(f"{folder}: its manifest is of generation {manifest.get('generation')}")
         parts = manifest.get("parts")
-        if not isinstance(parts, dict) or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
+        if not isinstance(parts, dict) or not parts or not all(re.fullmatch(r"[\w-]+", name) for name in parts):
             raise Damaged(f"{folder}: its manifest names no parts that could lie there")
         if not all(isinstance(properties, dict) for properties in parts.values()):
             raise Damaged(f"{folder}: its manifest does not vouch for its parts")
         return manifest
 
-    def _arrays(self, generation: int, pattern: str) -> dict[str, Arrays]:
-        """The arrays of the parts of a generation whose names match, in order. Raises BadInput."""
+    def _arrays(self, generation: int) -> dict[str, Arrays]:
+        """The arrays of the parts of a generation, by their names in order. Raises BadInput."""
         folder, parts = self._folder / f"{generation:08d}", self.manifest(generation)["parts"]
-        names = sorted(name for name in parts if re.fullmatch(pattern, name))
-        if not names:
-            raise Damaged(f"{folder}: its manifest names no shard")
-        return {name: _read_arrays(folder, f"{name}.safetensors", parts[name], self._run) for name in names}
+        return {name: _read_arrays(folder, f"{name}.safetensors", parts[name], self._run) for name in sorted(parts)}
 
     def load(
         self, generation: int, like: dict[str, PyTree], read: dict[str, Arrays] | None = None
