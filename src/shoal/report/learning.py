@@ -15,12 +15,8 @@ from shoal.report.rendering import METRICS, Block, Figure, parts
 from shoal.report.run import Run
 
 SHOWN = 3  # figures that stand there at once, a row of them
-ELSEWHERE = (
-    "levels/",
-    "diversity/",
-    "fitness/noise",
-    "steps/broken",
-)  # metrics that other sections or the terminal show
+# So begin metrics that other sections or the terminal show.
+ELSEWHERE = ("levels/", "diversity/", "fitness/noise", "steps/broken")
 
 
 def recorded(run: Run) -> list[str]:

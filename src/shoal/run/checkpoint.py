@@ -238,6 +238,9 @@ class Checkpoints:
             properties = manifest["parts"].get(name)
             if properties is None:
                 raise Damaged(f"{folder}: it has no part {name}: it was made by another experiment")
-            arrays = (read or {}).pop(name, None) or _read_arrays(folder, f"{name}.safetensors", properties, self._run)
+            if read is not None and name in read:
+                arrays = read.pop(name)
+            else:
+                arrays = _read_arrays(folder, f"{name}.safetensors", properties, self._run)
             parts[name] = restore(folder, arrays, tree)
         return parts, manifest
